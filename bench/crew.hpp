@@ -30,7 +30,7 @@ double wall_nanoseconds_per(std::size_t threads, Work const& work) {
         std::string error;
     };
     int device = 0;
-    weir::check(cudaGetDevice(&device), "cudaGetDevice");
+    weir::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     std::vector<lane> lanes(threads);
     std::atomic<std::size_t> ready{0};
     std::atomic<bool> go{false};
@@ -39,7 +39,7 @@ double wall_nanoseconds_per(std::size_t threads, Work const& work) {
         lane& mine = lanes[thread];
         bool is_ready = false;
         try {
-            weir::check(cudaSetDevice(device), "cudaSetDevice");
+            weir::check_cuda(cudaSetDevice(device), "cudaSetDevice");
             work(thread);
             is_ready = true;
             ready.fetch_add(1);
@@ -72,7 +72,7 @@ double wall_nanoseconds_per(std::size_t threads, Work const& work) {
     go.store(true, std::memory_order_release);
     for (std::thread& thread : running)
         thread.join();
-    weir::check(drained, "cudaDeviceSynchronize");
+    weir::check_cuda(drained, "cudaDeviceSynchronize");
 
     std::size_t operations = 0;
     clock::time_point end = start;
@@ -82,7 +82,7 @@ double wall_nanoseconds_per(std::size_t threads, Work const& work) {
         operations += each.operations;
         end = std::max(end, each.end);
     }
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return std::chrono::duration<double, std::nano>(end - start).count() / static_cast<double>(operations);
 }
 

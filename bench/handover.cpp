@@ -38,7 +38,7 @@ struct producer_consumer {
     template <class Pool>
     double operator()(type_of<Pool>, benchmark::State& state) const {
         int device = 0;
-        weir::check(cudaGetDevice(&device), "cudaGetDevice");
+        weir::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
         own_stream const producing;
         own_stream const consuming;
         std::array<batch, 8> ring;
@@ -65,11 +65,11 @@ struct producer_consumer {
                 produce(each);
                 consume(each);
             }
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 
         std::thread consumer([&] {
             try {
-                weir::check(cudaSetDevice(device), "cudaSetDevice");
+                weir::check_cuda(cudaSetDevice(device), "cudaSetDevice");
                 for (std::size_t turn = 0;; ++turn) {
                     batch& each = ring[turn % ring.size()];
                     while (!each.full.load(std::memory_order_acquire)) {
@@ -109,7 +109,7 @@ struct producer_consumer {
         clock::time_point const end = clock::now();
         if (failed.load())
             throw std::runtime_error(error);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         count_device_memory<Pool>(state, taken_before);
         return std::chrono::duration<double, std::nano>(end - start).count() /
                static_cast<double>(batches * blocks_a_batch);
@@ -137,7 +137,7 @@ struct back_and_forth {
         };
         for (std::size_t i = 0; i < 8; ++i)
             turn(i % 2);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         clock::time_point const start = clock::now();
         std::size_t turns = 0;
         do {
@@ -145,7 +145,7 @@ struct back_and_forth {
             ++turns;
         } while (clock::now() - start < time_budget());
         clock::time_point const end = clock::now();
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         count_device_memory<Pool>(state, taken_before);
         return std::chrono::duration<double, std::nano>(end - start).count() /
                static_cast<double>(turns * blocks_a_batch);

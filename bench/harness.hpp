@@ -94,14 +94,14 @@ inline std::size_t count(std::size_t full, std::size_t smoke) {
 
 /// Waits for what was enqueued on the stream.
 inline void drain(cudaStream_t stream) {
-    weir::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    weir::check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 /// A non-blocking stream of its own.
 class own_stream {
 public:
     own_stream() {
-        weir::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     }
     own_stream(own_stream const&) = delete;
     own_stream& operator=(own_stream const&) = delete;
@@ -116,15 +116,15 @@ private:
 /// An event without timing.
 class own_event {
 public:
-    own_event() { weir::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+    own_event() { weir::check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
     own_event(own_event const&) = delete;
     own_event& operator=(own_event const&) = delete;
     ~own_event() { static_cast<void>(cudaEventDestroy(event_)); }
     void record(cudaStream_t stream) const {
-        weir::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+        weir::check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
     }
     void make_wait(cudaStream_t stream) const {
-        weir::check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+        weir::check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
     }
 
 private:
@@ -159,7 +159,7 @@ inline std::size_t host_heap_bytes() {
 inline std::size_t device_bytes_taken() {
     std::size_t free = 0;
     std::size_t total = 0;
-    weir::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    weir::check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return total - free;
 }
 
@@ -178,7 +178,7 @@ void count_device_memory(benchmark::State& state, std::size_t taken_before) {
 
 /// Something that writes the bytes, on the stream.
 inline void enqueue_work(void* p, std::size_t bytes, cudaStream_t stream) {
-    weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
+    weir::check_cuda(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
 }
 
 /// Runs batch() until the time budget is spent and returns nanoseconds an operation. Drains 'stream' between

@@ -88,11 +88,11 @@ double sorts(std::size_t keys, bool on_a_pool) {
     std::size_t const key_bytes = keys * sizeof(unsigned);
     auto* const fresh = static_cast<unsigned*>(pool.allocate(stream, key_bytes));
     auto* const sorted = static_cast<unsigned*>(pool.allocate(stream, key_bytes));
-    weir::check(cudaMemcpyAsync(fresh, host.data(), key_bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    weir::check_cuda(cudaMemcpyAsync(fresh, host.data(), key_bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     std::chrono::nanoseconds spent{0};
     std::size_t rounds = 0;
     for (bool warm = false; !warm || spent < time_budget(); warm = true) {
-        weir::check(cudaMemcpyAsync(sorted, fresh, key_bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+        weir::check_cuda(cudaMemcpyAsync(sorted, fresh, key_bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
         stream.drain();
         clock::time_point const start = clock::now();
         on_a_pool ? sort_keys(sorted, keys, stream, pool) : sort_keys(sorted, keys, stream);

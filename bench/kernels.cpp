@@ -39,7 +39,7 @@ struct eight_by_eight {
         std::array<buffer, 8> buffers;
         for (buffer& each : buffers) {
             void* p = nullptr;
-            weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+            weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
             each.reset(p);
         }
         Pool pool;
@@ -48,15 +48,15 @@ struct eight_by_eight {
             for (std::size_t round = 0; round < kernels_a_stream; ++round)
                 for (std::size_t i = 0; i < streams.size(); ++i)
                     kernel_on(i);
-            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             return std::chrono::duration<double, std::nano>(clock::now() - start).count();
         };
         auto const bare = [&](std::size_t i) {
-            weir::check(launch_busy_kernel(streams[i], buffers[i].get(), bytes), "launch of a kernel");
+            weir::check_cuda(launch_busy_kernel(streams[i], buffers[i].get(), bytes), "launch of a kernel");
         };
         auto const pooled = [&](std::size_t i) {
             void* const p = pool.allocate(streams[i], bytes);
-            weir::check(launch_busy_kernel(streams[i], p, bytes), "launch of a kernel");
+            weir::check_cuda(launch_busy_kernel(streams[i], p, bytes), "launch of a kernel");
             pool.deallocate(streams[i], p, bytes);
         };
         wall(bare);

@@ -77,7 +77,7 @@ struct larson {
         for (worker const& each_worker : workers)
             for (block const& left : each_worker.blocks)
                 pool.deallocate(each_worker.stream, left.p, left.bytes);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return each;
     }
 };
@@ -144,7 +144,7 @@ struct xmalloc {
         });
         while (batch const* const left = full.pop())
             free_all(*left);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return each;
     }
 };
@@ -193,7 +193,7 @@ struct sh6bench {
         for (worker& each_worker : workers)
             for (group& left : each_worker.kept)
                 free_kept(each_worker, left);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return each;
     }
 };
@@ -257,7 +257,7 @@ struct mstress {
         });
         for (held& left : storage)
             free_one(left);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return each;
     }
 };

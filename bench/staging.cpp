@@ -66,12 +66,12 @@ constexpr std::size_t default_mebibytes = 1024, small_pieces = 100'000;
 
 class own_stream {
 public:
-    own_stream() { weir::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+    own_stream() { weir::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
     own_stream(own_stream const&) = delete;
     own_stream& operator=(own_stream const&) = delete;
     ~own_stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
     operator cudaStream_t() const { return stream_; }
-    void drain() const { weir::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void drain() const { weir::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 private:
     cudaStream_t stream_ = nullptr;
@@ -135,7 +135,7 @@ struct scene {
 };
 
 void copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-    weir::check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+    weir::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
 }
 
 void plain(table const& out, scene& s, void* there) {
@@ -161,11 +161,11 @@ void plain(table const& out, scene& s, void* there) {
     out.row("memcpy/1_to_pinned", s.bytes, [&] { std::memcpy(s.locked_to, s.from.data(), s.bytes); });
     out.row("memcpy/8_to_pinned", s.bytes, [&] { helpers.copy(s.locked_to, s.from.data(), s.bytes); });
     out.row("cudaMemcpy/to_device", s.bytes, [&] {
-        weir::check(cudaMemcpy(device, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-        weir::check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+        weir::check_cuda(cudaMemcpy(device, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        weir::check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
     });
     out.row("cudaMemcpy/to_host", s.bytes, [&] {
-        weir::check(cudaMemcpy(s.to.data(), device, s.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        weir::check_cuda(cudaMemcpy(s.to.data(), device, s.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     });
 }
 
@@ -236,12 +236,12 @@ void streamed(table const& out, scene& s) {
     for (float const each : s.from)
         expected += static_cast<double>(each);
     auto const add = [&](weir::stream_ref on, auto const& chunk) {
-        weir::check(launch_sum(on.get(), chunk.data, chunk.size, total.data()), "launch_sum");
+        weir::check_cuda(launch_sum(on.get(), chunk.data, chunk.size, total.data()), "launch_sum");
     };
     auto const scale = [](weir::stream_ref on, auto const& chunk) {
-        weir::check(launch_scale(on.get(), chunk.data, chunk.size), "launch_scale");
+        weir::check_cuda(launch_scale(on.get(), chunk.data, chunk.size), "launch_scale");
     };
-    auto const begin = [&] { weir::check(cudaMemsetAsync(total.data(), 0, sizeof(double), s.stream), "cudaMemsetAsync"); };
+    auto const begin = [&] { weir::check_cuda(cudaMemsetAsync(total.data(), 0, sizeof(double), s.stream), "cudaMemsetAsync"); };
     auto const check_sum = [&] {
         double found = 0;
         copy(&found, total.data(), sizeof found, cudaMemcpyDeviceToHost, s.stream);
@@ -282,30 +282,30 @@ void streamed(table const& out, scene& s) {
     weir::device_vector<float> chunk(pool, s.stream, part);
     auto const naive = [&](bool back) {
         for (std::size_t at = 0; at + part <= count; at += part) {
-            weir::check(cudaMemcpy(chunk.data(), s.from.data() + at, chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
+            weir::check_cuda(cudaMemcpy(chunk.data(), s.from.data() + at, chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
             cudaError_t const launched = back ? launch_scale(s.stream, chunk.data(), part)
                                               : launch_sum(s.stream, chunk.data(), part, total.data());
-            weir::check(launched, "launch");
+            weir::check_cuda(launched, "launch");
             s.stream.drain();
             if (back)
-                weir::check(cudaMemcpy(s.to.data() + at, chunk.data(), chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
+                weir::check_cuda(cudaMemcpy(s.to.data() + at, chunk.data(), chunk.size_bytes(), cudaMemcpyDefault), "cudaMemcpy");
         }
     };
     out.row("sum/naive", s.bytes, [&] { begin(), naive(false), s.stream.drain(); });
     out.row("transform/naive", s.bytes, [&] { naive(true); });
     float* managed = nullptr;
-    weir::check(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    weir::check_cuda(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
     for (bool const back : {false, true})
         out.row(back ? "managed/transform" : "managed/sum", s.bytes, [&] { // the host writes first: half of the time is that
             std::memcpy(managed, s.from.data(), s.bytes);
             begin();
-            weir::check(back ? launch_scale(s.stream, managed, count) : launch_sum(s.stream, managed, count, total.data()),
+            weir::check_cuda(back ? launch_scale(s.stream, managed, count) : launch_sum(s.stream, managed, count, total.data()),
                         "launch");
             s.stream.drain();
             if (back)
                 std::memcpy(s.to.data(), managed, s.bytes);
         });
-    weir::check(cudaFree(managed), "cudaFree");
+    weir::check_cuda(cudaFree(managed), "cudaFree");
 }
 
 void converted(table const& out, scene& s, float* there) {
@@ -322,7 +322,7 @@ void converted(table const& out, scene& s, float* there) {
     };
     auto const halve = [](unsigned blocks) {
         return [blocks](weir::stream_ref on, view to, float const* from) {
-            weir::check(launch_halve(on.get(), to.data(), from, to.size(), blocks), "launch_halve");
+            weir::check_cuda(launch_halve(on.get(), to.data(), from, to.size(), blocks), "launch_halve");
         };
     };
     auto const back = [&] {
@@ -331,7 +331,7 @@ void converted(table const& out, scene& s, float* there) {
     };
     constexpr unsigned all_blocks = 1056;
     out.row("convert/to_device/memcpy_kernel", s.bytes, [&] {
-        weir::check(cudaMemcpy(there, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        weir::check_cuda(cudaMemcpy(there, s.from.data(), s.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
         halve(all_blocks)(s.stream, halves.view(), there);
         s.stream.drain();
     });
@@ -432,7 +432,7 @@ void spilled_by(table const& out, scene& s, std::string const& policy, bool chan
                 return then(), launch_sum(s.stream, now.data(), work.count, total.data());
             }();
             ++step;
-            weir::check(launched, "launch");
+            weir::check_cuda(launched, "launch");
         }
         work.doubled += changes;
         s.stream.drain();
@@ -468,7 +468,7 @@ void spilled(table const& out, scene& s) {
     }
     working_set work(s);
     float* managed = nullptr;
-    weir::check(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    weir::check_cuda(cudaMallocManaged(reinterpret_cast<void**>(&managed), s.bytes, cudaMemAttachGlobal), "cudaMallocManaged");
     for (std::size_t i = 0; i != working_set::buffers; ++i)
         std::memcpy(managed + i * work.count, s.from.data(), work.bytes);
     auto const here = weir::memory_location::device(0);
@@ -480,9 +480,9 @@ void spilled(table const& out, scene& s) {
             std::size_t const past = (i + working_set::buffers / 2) % working_set::buffers;
             float* const now = managed + i * work.count;
             used[past].make_wait(s.other);
-            weir::prefetch(s.other, managed + past * work.count, work.bytes, weir::memory_location::host());
-            weir::prefetch(s.stream, now, work.bytes, here);
-            weir::check(launch_scale(s.stream, now, work.count), "launch_scale");
+            weir::runtime::prefetch(s.other, managed + past * work.count, work.bytes, weir::memory_location::host());
+            weir::runtime::prefetch(s.stream, now, work.bytes, here);
+            weir::check_cuda(launch_scale(s.stream, now, work.count), "launch_scale");
             used[i].record(s.stream);
         }
         ++work.doubled;
@@ -493,7 +493,7 @@ void spilled(table const& out, scene& s) {
     out.row("spill/managed/changed", 2 * s.bytes, pass); // as the least recently used move
     for (std::size_t i = 0; i != working_set::buffers; ++i)
         work.check(managed + i * work.count);
-    weir::check(cudaFree(managed), "cudaFree");
+    weir::check_cuda(cudaFree(managed), "cudaFree");
 
     weir::device_pool pool;
     staging::spill_set<> set(pool, s.pinned, s.bytes);
@@ -567,7 +567,7 @@ private:
         keys.resize(0);
         for (auto const& [begin, end] : pieces)
             keys.append(begin, static_cast<std::size_t>(end - begin));
-        weir::check(launch_sort(keys.stream().get(), keys.data(), keys.size(), pool_), "launch_sort");
+        weir::check_cuda(launch_sort(keys.stream().get(), keys.data(), keys.size(), pool_), "launch_sort");
         keys.copy_to_async(to);
         return keys.size();
     }
@@ -618,7 +618,7 @@ void sorted(table const& out, scene& s) {
 
 int measure() {
     cudaDeviceProp properties{};
-    weir::check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    weir::check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
     std::size_t const bytes = number("WEIR_BENCH_MIB", default_mebibytes) * weir::MiB;
     std::printf("# device %s, %zu MiB\nrow,unit,median,least,most\n", properties.name, bytes / weir::MiB);
     table const out;

@@ -61,7 +61,7 @@ struct streams_that_end {
             heap_late > heap_early
                 ? static_cast<double>(heap_late - heap_early) / static_cast<double>(9 * thousand)
                 : 0;
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         count_device_memory<Pool>(state, taken_before);
         return static_cast<double>(late.count()) / static_cast<double>(2 * sizes.size() * thousand);
     }

@@ -28,7 +28,7 @@ double link_ns(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kin
     double best = 0;
     for (int i = 0; i < 4; ++i) {
         clock::time_point const start = clock::now();
-        weir::check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+        weir::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
         stream.drain();
         double const ns = std::chrono::duration<double, std::nano>(clock::now() - start).count() / static_cast<double>(bytes);
         best = i == 0 || ns < best ? ns : best;
@@ -68,7 +68,7 @@ public:
         std::vector<void*> blocks(blocks_in_all);
         for (void*& p : blocks) {
             p = pool.allocate(stream, block_bytes);
-            weir::check(cudaMemsetAsync(p, 1, block_bytes, stream), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemsetAsync(p, 1, block_bytes, stream), "cudaMemsetAsync");
         }
         stream.drain();
         double ns_a_byte = 0;

@@ -54,7 +54,7 @@ struct at_full_speed {
                 if (!event.is_free && blocks[event.block])
                     pool.deallocate(streams[event.stream], std::exchange(blocks[event.block], nullptr),
                                     event.bytes);
-            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             return spent;
         };
         double const calls = static_cast<double>(trace.events.size());

@@ -35,7 +35,7 @@ void compose(cudaStream_t stream) {
 
     for (int i = 0; i < sent; ++i)
         pool.deallocate(stream, messages[i], 1000);
-    weir::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    weir::check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     pool.deallocate(stream, pool.allocate(stream, 1000), 1000);
 
     auto const& seen = pool.inner(); // the layer inside: statistics
@@ -46,9 +46,9 @@ void compose(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         compose(stream);
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -36,11 +36,11 @@ void hand_over(cudaStream_t load, cudaStream_t work) {
 int main() {
     try {
         cudaStream_t load = nullptr, work = nullptr;
-        weir::check(cudaStreamCreate(&load), "cudaStreamCreate");
-        weir::check(cudaStreamCreate(&work), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&load), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&work), "cudaStreamCreate");
         hand_over(load, work);
-        weir::check(cudaStreamDestroy(load), "cudaStreamDestroy");
-        weir::check(cudaStreamDestroy(work), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(load), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(work), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

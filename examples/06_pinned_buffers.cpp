@@ -19,7 +19,7 @@ void stage(cudaStream_t stream) {
         weir::pinned_vector<float> line(staging, stream, columns);
         for (std::size_t column = 0; column < columns; ++column)
             line[column] = static_cast<float>(row);
-        weir::check(cudaMemcpyAsync(table.data() + row * columns, line.data(), line.size_bytes(),
+        weir::check_cuda(cudaMemcpyAsync(table.data() + row * columns, line.data(), line.size_bytes(),
                                     cudaMemcpyHostToDevice, stream),
                     "cudaMemcpyAsync");
     } // let go: the pool hands these bytes out again when the copy has passed, and not before
@@ -38,9 +38,9 @@ void stage(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         stage(stream);
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -49,9 +49,9 @@ void survive(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         survive(stream);
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -13,22 +13,22 @@ void frames(cudaStream_t stream) {
     weir::graph_memory memory(pool);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t frame = nullptr;
-    weir::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    weir::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
     {
         weir::device_vector<unsigned char> temporary(memory, stream, 1 << 20); // any container, in the graph's memory
-        weir::check(cudaMemsetAsync(temporary.data(), 7, temporary.size(), stream), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(temporary.data(), 7, temporary.size(), stream), "cudaMemsetAsync");
         temporary.copy_to_async(result.data());
     }
-    weir::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    weir::check(cudaGraphInstantiate(&frame, graph, 0), "cudaGraphInstantiate");
+    weir::check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    weir::check_cuda(cudaGraphInstantiate(&frame, graph, 0), "cudaGraphInstantiate");
 
     for (int i = 0; i < 3; ++i)
-        weir::check(cudaGraphLaunch(frame, stream), "cudaGraphLaunch");
+        weir::check_cuda(cudaGraphLaunch(frame, stream), "cudaGraphLaunch");
     std::printf("after three launches the result is %d; the graph holds %zu MiB\n", result.element_sync(0),
                 memory.reserved_bytes() >> 20);
 
-    weir::check(cudaGraphExecDestroy(frame), "cudaGraphExecDestroy");
-    weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    weir::check_cuda(cudaGraphExecDestroy(frame), "cudaGraphExecDestroy");
+    weir::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     memory.release(stream); // the stream of the last launch
     std::puts(pool.report().c_str());
 }
@@ -36,9 +36,9 @@ void frames(cudaStream_t stream) {
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         frames(stream);
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -17,7 +17,7 @@ constexpr std::size_t rows = 4, numbers = 8 * weir::MiB / sizeof(float);
 // Sends a row to the device and fetches it again; answers whether it is the same.
 bool round_trip(weir::staging::pinned_ring& ring, weir::device_pool& pool, float value) {
     cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     std::vector<float> row(numbers, value), back(numbers);
     {
         weir::device_vector<float> there(pool, stream, numbers);
@@ -25,7 +25,7 @@ bool round_trip(weir::staging::pinned_ring& ring, weir::device_pool& pool, float
         row.assign(numbers, 0); // it was read: its memory may serve for the next one
         weir::staging::copy_to_host_sync(ring, stream, back.data(), there.data(), there.size_bytes());
     }
-    weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     return back == std::vector<float>(numbers, value);
 }
 

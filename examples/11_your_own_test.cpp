@@ -22,7 +22,7 @@ std::vector<int> load_and_double(watched_pool& memory, cudaStream_t load, cudaSt
     int* data = xs.data();
     int count = static_cast<int>(xs.size());
     void* arguments[] = {&data, &count};
-    weir::check(cudaLaunchKernel(reinterpret_cast<void const*>(twice), 1, 32, arguments, 0, work), "cudaLaunchKernel");
+    weir::check_cuda(cudaLaunchKernel(reinterpret_cast<void const*>(twice), 1, 32, arguments, 0, work), "cudaLaunchKernel");
     weir::order_after(load, work);
     return xs.to_host_sync<std::vector>();
 }
@@ -30,15 +30,15 @@ std::vector<int> load_and_double(watched_pool& memory, cudaStream_t load, cudaSt
 void test(bool in_order) {
     simulated_device::world world{simulated_device::config{}.late()}; // a fresh machine, on which work runs as late as is legal
     cudaStream_t load = nullptr, work = nullptr;
-    weir::check(cudaStreamCreateWithFlags(&load, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    weir::check(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::check_cuda(cudaStreamCreateWithFlags(&load, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::check_cuda(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     {
         watched_pool memory{weir::pool_options{}.name("test")};
         std::vector<int> const result = load_and_double(memory, load, work, in_order);
         std::printf("%s: %d %d %d\n", in_order ? "in order" : "not in order", result[0], result[1], result[2]);
     }
-    weir::check(cudaStreamDestroy(load), "cudaStreamDestroy");
-    weir::check(cudaStreamDestroy(work), "cudaStreamDestroy");
+    weir::check_cuda(cudaStreamDestroy(load), "cudaStreamDestroy");
+    weir::check_cuda(cudaStreamDestroy(work), "cudaStreamDestroy");
     for (simulated_device::report const& each : world.finish())
         std::printf("  found: %s\n", each.sentence.c_str());
 }

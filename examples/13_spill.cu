@@ -28,7 +28,7 @@ int main() try {
     auto const speed_of = [&](auto const& work) { // GB/s; work returns the bytes
         auto const begin = std::chrono::steady_clock::now();
         std::size_t const bytes = work();
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return static_cast<double>(bytes) / 1e9 / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     };
     double const speed = speed_of([&] {
@@ -48,7 +48,7 @@ int main() try {
     std::printf("%zu of %zu numbers are right\n%s\n", right, parts * numbers, set.report().c_str());
     weir::pinned_vector<float> locked(pinned, stream, 2 * numbers);
     cudaStream_t other;
-    weir::check(cudaStreamCreate(&other), "cudaStreamCreate");
+    weir::check_cuda(cudaStreamCreate(&other), "cudaStreamCreate");
     weir::device_vector<float> out(pool, stream, numbers), in(pool, other, numbers);
     double const link = speed_of([&] { // two copies at once
         return out.copy_to_async(locked.data()), in.assign(locked.data() + numbers, numbers), 2 * part_bytes;

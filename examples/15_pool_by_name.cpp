@@ -45,9 +45,9 @@ private:
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         service(read(WEIR_EXAMPLES_DIR "/15_pool_by_name.conf")).serve(stream);
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
         service(config{"divice", 1}).serve(stream); // what a slip of the pen is told
     } catch (weir::usage_error const& error) {
         std::printf("%s\n", error.what());

@@ -19,7 +19,7 @@
 template <class Resource>
 void use_scratch(Resource mr, cuda::stream_ref stream) {
     void* const scratch = mr.allocate(stream, 1 << 20, 16);
-    weir::check(cudaMemsetAsync(scratch, 0, 1 << 20, stream.get()), "cudaMemsetAsync");
+    weir::check_cuda(cudaMemsetAsync(scratch, 0, 1 << 20, stream.get()), "cudaMemsetAsync");
     mr.deallocate(stream, scratch, 1 << 20, 16);
 }
 
@@ -36,7 +36,7 @@ cudaError_t sort(void* storage, std::size_t& bytes, int const* from, int* to, in
 int main() {
     try {
         cudaStream_t stream = nullptr;
-        weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
         weir::layer::statistics<weir::device_pool> pool{weir::pool_options{}.name("shared")};
         {
             weir::device_vector<int> const xs(pool, stream, std::vector<int>{1, 2, 3, 5, 8, 13});
@@ -49,7 +49,7 @@ int main() {
             use_scratch(weir::interop::cuda_mr::resource(pool), stream);
             std::printf("at the peak the pool had %zu KiB out\n", pool.peak_requested_bytes() / weir::KiB);
         }
-        weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     } catch (std::exception const& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

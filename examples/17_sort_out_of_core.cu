@@ -40,7 +40,7 @@ struct lane {
     explicit lane(weir::device_pool& pool) : keys(pool, make_stream()) { keys.reserve(run_size); }
     static cudaStream_t make_stream() {
         cudaStream_t made = nullptr;
-        weir::check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        weir::check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         return made; // as long as the program
     }
     void wait() const { weir::synchronize(keys.stream()); }

@@ -64,7 +64,7 @@ struct match {
 
 cudaStream_t new_stream() {
     cudaStream_t made;
-    weir::check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return made; // stays until the program ends
 }
 
@@ -137,7 +137,7 @@ int main() try {
     table left(pinned, left_rows), right(pinned, right_rows);
     auto const seconds_of = [](auto const& work) {
         auto const begin = std::chrono::steady_clock::now();
-        work(), weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        work(), weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     };
     totals found{}, expected{};

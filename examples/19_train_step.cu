@@ -137,9 +137,9 @@ struct network {
 
 template <class Work>
 double ms_of(Work const& work) {
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     auto const begin = std::chrono::steady_clock::now();
-    work(), weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    work(), weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / weir::MiB; }

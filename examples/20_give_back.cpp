@@ -35,7 +35,7 @@ private:
 
 int main() try {
     cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    weir::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
     {
         weir::device_pool pool;
         mark_keeper keeper(pool);
@@ -51,7 +51,7 @@ int main() try {
         }
         std::printf("given back: %zu MiB\n", keeper.given_back_bytes() / weir::MiB);
     }
-    weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 } catch (std::exception const& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -20,13 +20,13 @@ cub_caching::~cub_caching() = default;
 
 void* cub_caching::allocate(cudaStream_t stream, std::size_t bytes) {
     void* p = nullptr;
-    weir::check(state_->pool.DeviceAllocate(&p, bytes, stream),
+    weir::check_cuda(state_->pool.DeviceAllocate(&p, bytes, stream),
                 "cub::CachingDeviceAllocator::DeviceAllocate");
     return p;
 }
 
 void cub_caching::deallocate(cudaStream_t, void* p, std::size_t) {
-    weir::check(state_->pool.DeviceFree(p), "cub::CachingDeviceAllocator::DeviceFree");
+    weir::check_cuda(state_->pool.DeviceFree(p), "cub::CachingDeviceAllocator::DeviceFree");
 }
 
 char const* cub_caching::version() {

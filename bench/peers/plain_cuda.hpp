@@ -32,7 +32,7 @@ public:
     static constexpr std::size_t most_bytes = std::size_t{32} << 20;
 
     harness() {
-        weir::check(cudaMalloc(&region_, most_bytes), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&region_, most_bytes), "cudaMalloc");
     }
     harness(harness const&) = delete;
     harness& operator=(harness const&) = delete;
@@ -59,10 +59,10 @@ public:
 
     void* allocate(cudaStream_t, std::size_t bytes) {
         void* p = nullptr;
-        weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         return p;
     }
-    void deallocate(cudaStream_t, void* p, std::size_t) { weir::check(cudaFree(p), "cudaFree"); }
+    void deallocate(cudaStream_t, void* p, std::size_t) { weir::check_cuda(cudaFree(p), "cudaFree"); }
 };
 
 /// cudaMallocFromPoolAsync and cudaFreeAsync on a pool of its own with the largest release threshold.
@@ -75,10 +75,10 @@ public:
         cudaMemPoolProps props{};
         props.allocType = cudaMemAllocationTypePinned;
         props.location.type = cudaMemLocationTypeDevice;
-        weir::check(cudaGetDevice(&props.location.id), "cudaGetDevice");
-        weir::check(cudaMemPoolCreate(&pool_, &props), "cudaMemPoolCreate");
+        weir::check_cuda(cudaGetDevice(&props.location.id), "cudaGetDevice");
+        weir::check_cuda(cudaMemPoolCreate(&pool_, &props), "cudaMemPoolCreate");
         std::uint64_t threshold = UINT64_MAX;
-        weir::check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold),
+        weir::check_cuda(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold),
                     "cudaMemPoolSetAttribute");
     }
     cuda_malloc_async(cuda_malloc_async const&) = delete;
@@ -87,11 +87,11 @@ public:
 
     void* allocate(cudaStream_t stream, std::size_t bytes) {
         void* p = nullptr;
-        weir::check(cudaMallocFromPoolAsync(&p, bytes, pool_, stream), "cudaMallocFromPoolAsync");
+        weir::check_cuda(cudaMallocFromPoolAsync(&p, bytes, pool_, stream), "cudaMallocFromPoolAsync");
         return p;
     }
     void deallocate(cudaStream_t stream, void* p, std::size_t) {
-        weir::check(cudaFreeAsync(p, stream), "cudaFreeAsync");
+        weir::check_cuda(cudaFreeAsync(p, stream), "cudaFreeAsync");
     }
 
 private:

@@ -18,7 +18,7 @@ class over_cuda_malloc final : public thrust::mr::memory_resource<void*> {
 public:
     void* do_allocate(std::size_t bytes, std::size_t) override {
         void* p = nullptr;
-        weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         return p;
     }
     void do_deallocate(void* p, std::size_t, std::size_t) override { static_cast<void>(cudaFree(p)); }

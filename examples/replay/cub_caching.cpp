@@ -62,7 +62,7 @@ namespace {
 class cub_caching final : public session_of<cub_caching> {
 public:
     explicit cub_caching(std::size_t limit_bytes) : driver_(limit_bytes) {
-        weir::check(cudaGetDevice(&device_), "cudaGetDevice");
+        weir::check_cuda(cudaGetDevice(&device_), "cudaGetDevice");
     }
 
     void* allocate(cudaStream_t stream, std::size_t bytes) {
@@ -73,7 +73,7 @@ public:
         if (!p) {
             // CUB goes on after a cudaMalloc that failed for another reason than memory, and notes a null block.
             static_cast<void>(allocator_.DeviceFree(device_, nullptr));
-            weir::check(driver_.last_error, "cudaMalloc");
+            weir::check_cuda(driver_.last_error, "cudaMalloc");
         }
         return p;
     }

@@ -26,14 +26,14 @@ device_facts open_device() {
         throw bad_input(
             "no GPU is visible; check 'nvidia-smi' and CUDA_VISIBLE_DEVICES, or use the simulated device: "
             "'WEIR_DEVICE=simulated sh examples/run.sh'");
-    weir::check(error, "cudaGetDeviceCount");
-    weir::check(cudaFree(nullptr), "cudaFree");
+    weir::check_cuda(error, "cudaGetDeviceCount");
+    weir::check_cuda(cudaFree(nullptr), "cudaFree");
 
 #ifdef WEIR_SIMULATED_CUDA
     return {"the simulated device", true};
 #else
     cudaDeviceProp properties{};
-    weir::check(cudaGetDeviceProperties(&properties, weir::runtime::current_device()), "cudaGetDeviceProperties");
+    weir::check_cuda(cudaGetDeviceProperties(&properties, weir::runtime::current_device()), "cudaGetDeviceProperties");
     return {properties.name, false};
 #endif
 }

@@ -16,7 +16,7 @@ public:
         handles_.reserve(count);
         while (handles_.size() < count) {
             cudaStream_t handle = nullptr;
-            weir::check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
+            weir::check_cuda(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking),
                         "cudaStreamCreateWithFlags");
             handles_.push_back(handle);
         }
@@ -91,7 +91,7 @@ public:
 
     /// Nanoseconds an operation.
     double time() {
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         auto const begin = std::chrono::steady_clock::now();
         std::uint64_t const operations = session_->run(trace_.events, streams_.handles(), blocks_);
         std::chrono::duration<double, std::nano> const taken = std::chrono::steady_clock::now() - begin;

@@ -168,7 +168,7 @@ class pinned_ring_options;
 struct piece;
 namespace detail {
 struct untold;
-}
+} // namespace detail
 template <class Progress = detail::untold>
 class streaming_options;
 struct least_recently_used;
@@ -200,8 +200,10 @@ template <class T>
 class device_value;
 template <class T>
 class pinned_value;
+namespace converting {
 template <class Element, class Storage>
-class converting_reference;
+class reference;
+} // namespace converting
 template <class Element, class Storage>
 class converting_view;
 template <class Element, class Storage>

@@ -54,7 +54,7 @@ struct named_pool {
 
 template <class Pool, memory_space Required>
 constexpr named_pool<Required> named(char const* name) {
-    if constexpr (reaches(Pool::space, Required))
+    if constexpr (resource::reaches(Pool::space, Required))
         return {name, &pool_by_name<Pool, Required>};
     else
         return {name, nullptr};

@@ -4,7 +4,7 @@
 
 usage: checks.py
 
-Runs floors, mirror and heads on the project, then each on a small tree with one mistake in it, which it must
+Runs floors, mirror, names and heads on the project, then each on a small tree with one mistake in it, which it must
 report; a check that finds nothing there finds nothing anywhere. And what is named wrong on a command line is refused,
 before anything is fetched for it, what the stages need is asked for before they run (needs.py), and whoever waits sees how far
 they are (progress.py).
@@ -62,11 +62,15 @@ MISTAKES = [
     ("mirror", {"tests/pool/pool.cpp": LICENCE}, "no TEST_CASE"),
     ("mirror", {"tests/pool/pool.cpp": LICENCE + 'TEST_CASE("binds") {}\n'}, "do not begin"),
     ("mirror", {"include/weir/layer/size.hpp": HEAD, "tests/layer/size.cpp": LICENCE + 'TEST_CASE("size: x") {}\n'}, "same file name"),
+    ("names", {"include/weir/base/size.hpp": HEAD + "namespace weir {\ninline namespace v0 {\n" +
+               "".join(f"struct one{number};\n" for number in range(71)) + "} // namespace v0\n} // namespace weir\n"}, "71, more"),
+    ("names", {"include/weir/base/size.hpp": HEAD + "".join(f"using has_{number} = int;\n" for number in range(102))}, "102, more"),
     ("heads", {"include/weir/base/size.hpp": HEAD[1:]}, "first line"),
     ("heads", {"include/weir/base/size.hpp": HEAD.replace("#pragma once\n", "")}, "pragma once"),
     ("heads", {"include/weir/base/size.hpp": LICENCE + "#pragma once\n\n// Short.\n"}, "head comment of 1 lines"),
     ("heads", {"include/weir/base/size.hpp": HEAD + "int x;\n" * 350}, "350 at most"),
     ("heads", {"include/weir/base/size.hpp": HEAD + "int x;" + " " * 123 + "\n"}, "129 columns"),
+    ("heads", {"include/weir/base/size.hpp": HEAD + "void f() {\n    a ? b() : c();\n}\n"}, "no statement"),
     ("heads", {"include/weir/base/size.hpp": HEAD + 'static_assert(true, "`x`");\n'}, "backtick"),
     ("heads", {"tests/base/size.cpp": LICENCE + "// TO" "DO: more\n"}, "leaves something open"),
     ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),
@@ -112,7 +116,7 @@ def judge(check, planted):
 
 def main():
     passed = failed = 0
-    for check in ("floors", "mirror", "heads"):
+    for check in ("floors", "mirror", "names", "heads"):
         done = run([sys.executable, HERE / f"{check}.py", ROOT])
         good, bad = map(int, (CLOSING.findall(done.output) or [("0", "1")])[-1])
         passed, failed = passed + good, failed + bad

@@ -5,7 +5,7 @@
 usage: heads.py [ROOT]
 
 Every source: the licence line first (after '#!'); nothing left open; no backtick in a static_assert, which nvcc
-prints as '?'. Every header besides: '#pragma once', then a head comment of 5 to 40 lines, 350 lines at most, none of more
+prints as '?'. Every header besides: no ternary that stands as a statement; '#pragma once', then a head comment of 5 to 40 lines, 350 lines at most, none of more
 than 128 columns.
 """
 
@@ -35,6 +35,18 @@ def head_comment(lines):
     return block
 
 
+def is_ternary_statement(line, before):
+    """Whether a line is a whole statement 'a ? b() : c();', whose value nobody takes."""
+    code = line.strip()
+    if not line.startswith(" ") or not re.match(r"(?!return\b|throw\b|//)[^=?;]*[^=?;\s] \? .* : .*;$", code) or \
+            not re.search(r"[;{}]$|^\s*//|\)$|^$|else$", before):
+        return False
+    depth = 0
+    for letter in line[:line.index(" ? ")]:
+        depth += (letter in "([{") - (letter in ")]}")
+    return depth == 0
+
+
 def judge(path, text):
     """What is wrong with one file; '' if nothing."""
     lines = text.splitlines()
@@ -54,6 +66,8 @@ def judge(path, text):
         if "include/weir" in path.as_posix():
             wrong += [f"line {number} has {len(line)} columns; {WIDEST} at most" for number, line in enumerate(lines, 1)
                       if len(line) > WIDEST]
+            wrong += [f"line {number}: a ternary is no statement: {line.strip()}"
+                      for number, (before, line) in enumerate(zip(lines, lines[1:]), 2) if is_ternary_statement(line, before)]
     if path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
         if re.search(r'static_assert\s*\([^;]*`', text):
             wrong.append("a backtick in a static_assert's message; use single quotes")

@@ -444,13 +444,13 @@ TEST_CASE("vector: while its stream is captured, what cannot be is refused and t
         device_pool pool;
         device_vector<int> x(pool, a, counting(5));
         weir::synchronize(a);
-        weir::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        weir::check_cuda(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         CHECK_THROWS_AS(x.set_element_async(0, 1), weir::usage_error);
         CHECK_THROWS_AS(x.element_sync(0), weir::usage_error);
         CHECK_THROWS_AS(x.to_host_sync<std::vector>(), weir::usage_error);
         cudaGraph_t graph = nullptr;
-        weir::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture");
-        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        weir::check_cuda(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture");
+        weir::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         CHECK(contents(x) == counting(5));
     });
 }
@@ -528,13 +528,13 @@ TEST_CASE("vector: works whichever device is current, and between two") {
     for (int current = 0; current < 2; ++current) {
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2),
                                           support::report_all);
-        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
         support::scoped_stream a, b;
         support::following_pool<> pool;
-        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
         support::scoped_stream c;
         support::recording_pool<> other;
-        weir::check(cudaSetDevice(current), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(current), "cudaSetDevice");
         {
             device_vector<int> x(pool, a, counting(100)), z(other, c, x);
             x.append(counting(100));
@@ -547,7 +547,7 @@ TEST_CASE("vector: works whichever device is current, and between two") {
             CHECK(x.element_sync(299) == 99);
         }
         int now = -1;
-        weir::check(cudaGetDevice(&now), "cudaGetDevice");
+        weir::check_cuda(cudaGetDevice(&now), "cudaGetDevice");
         CHECK(now == current);
     }
 }
@@ -561,13 +561,13 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
     int const devices = weir::runtime::device_count() < 2 ? 1 : 2;
     int const before = weir::runtime::current_device();
     for (int current = 0; current < devices; ++current) {
-        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
         Pool pool;
         support::scoped_stream a;
-        weir::check(cudaSetDevice(devices - 1), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(devices - 1), "cudaSetDevice");
         Pool other;
         support::scoped_stream b;
-        weir::check(cudaSetDevice(current), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(current), "cudaSetDevice");
         {
             device_vector<int> x(pool, a, counting(1000)), y(other, b, counting(10));
             y.append(x);
@@ -589,7 +589,7 @@ TEST_CASE_TEMPLATE("vector: lives in memory that is open to one device, whicheve
         }
         CHECK(pool.state().live_blocks + other.state().live_blocks == 0);
     }
-    weir::check(cudaSetDevice(before), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(before), "cudaSetDevice");
 }
 
 #ifdef WEIR_SIMULATED_CUDA
@@ -600,11 +600,11 @@ TEST_CASE_TEMPLATE("vector: memory of no device is filled from another device's 
         CAPTURE(which);
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
         Pool here;
-        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
         plain there;
         weir::device_pool mapped;
         support::scoped_stream b;
-        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
         support::scoped_stream a;
         {
             device_vector<int> const y(there, b, counting(1000)), z(mapped, b, counting(1000));
@@ -624,7 +624,7 @@ TEST_CASE("vector: a captured copy between devices needs memory that both reach,
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream a;
     weir::device_pool pool;
-    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
     weir::device_pool other;
     support::scoped_stream b;
     device_vector<int> const source(other, b, counting(100));
@@ -639,7 +639,7 @@ TEST_CASE("vector: a captured copy between devices needs memory that both reach,
     }
     x.append(source);
     CHECK(contents(x) == counting(100));
-    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 #endif
 
@@ -650,10 +650,10 @@ TEST_CASE_TEMPLATE("vector: takes lists of elements", Vector, device_vector<int>
         Vector xs(pool, a, {1, 2, 3});
         CHECK(xs.size() == 3);
         xs.append({4, 5});
-        weir::check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        weir::check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         CHECK(std::vector<int>(xs.begin(), xs.end()) == std::vector<int>{1, 2, 3, 4, 5});
         xs.assign({7});
-        weir::check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        weir::check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         CHECK(std::vector<int>(xs.begin(), xs.end()) == std::vector<int>{7});
         xs.assign({});
         CHECK(xs.empty());

@@ -61,7 +61,7 @@ void try_each_name() {
             support::scoped_stream const s;
             weir::any_pool<Required> pool = weir::make_pool<Required>(name, weir::pool_options{}.name("by name"));
             CHECK(pool.state().name == "by name");
-            CHECK(weir::reaches(pool.ref().space(), Required));
+            CHECK(weir::resource::reaches(pool.ref().space(), Required));
             bool const is_host = name == "host";
             CHECK((is_host || name.find(weir::base::name_of(pool.ref().space())) != std::string::npos || name == "driver"));
             void* const p = pool.allocate(s, 1000);

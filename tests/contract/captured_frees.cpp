@@ -18,7 +18,7 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 #endif
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
@@ -65,19 +65,19 @@ TEST_CASE_TEMPLATE("captured frees: graph after graph, a block comes back once n
             void* const p = pool.allocate(s, 20 * MiB);
             cudaGraph_t graph = nullptr;
             cudaGraphExec_t runs = nullptr;
-            check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-            check(cudaMemsetAsync(p, round, 20 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+            check_cuda(cudaMemsetAsync(p, round, 20 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 20 * MiB);
-            check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-            check(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
-            check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+            check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+            check_cuda(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
+            check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
             pool.settle();
             CHECK(pool.state().lost_bytes == 20 * MiB);
             CHECK(pool.state().live_blocks == 0);
             CHECK(pool.try_allocate(t, 20 * MiB) == nullptr);
-            check(cudaGraphLaunch(runs, t), "cudaGraphLaunch");
-            check(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
-            check(cudaStreamSynchronize(t), "cudaStreamSynchronize");
+            check_cuda(cudaGraphLaunch(runs, t), "cudaGraphLaunch");
+            check_cuda(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
+            check_cuda(cudaStreamSynchronize(t), "cudaStreamSynchronize");
             REQUIRE(lost_bytes_at_last(pool, t) == 0);
         }
         pool.settle();
@@ -128,29 +128,29 @@ TEST_CASE_TEMPLATE("captured frees: whatever call of it fails, its graph alone m
                 cudaStream_t const freeing = each.marked ? static_cast<cudaStream_t>(t) : captured;
                 Pool pool;
                 void* const p = pool.allocate(freeing, 1 * MiB);
-                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 if (each.marked)
                     pool.used_on(p, captured);
-                check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-                check(device::launch(captured, {}, {{p, 1 * MiB}}), "launch");
+                check_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+                check_cuda(device::launch(captured, {}, {{p, 1 * MiB}}), "launch");
                 if (each.elsewhere)
-                    check(cudaSetDevice(1), "cudaSetDevice");
+                    check_cuda(cudaSetDevice(1), "cudaSetDevice");
                 std::uint64_t const before = device::failed_calls();
                 device::fail_call(k, cudaErrorUnknown, each.how);
                 pool.deallocate(freeing, p, 1 * MiB);
                 device::clear_faults();
                 fails = device::failed_calls() - before;
-                check(cudaSetDevice(0), "cudaSetDevice");
+                check_cuda(cudaSetDevice(0), "cudaSetDevice");
                 cudaGraph_t graph = nullptr;
                 cudaGraphExec_t runs = nullptr;
                 CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
-                check(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
-                check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+                check_cuda(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
+                check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
                 pool.settle();
                 CHECK(keeps(pool, p, 1 * MiB, t));
-                check(cudaGraphLaunch(runs, t), "cudaGraphLaunch");
-                check(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
-                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                check_cuda(cudaGraphLaunch(runs, t), "cudaGraphLaunch");
+                check_cuda(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
+                check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             }
             for (device::report const& found : world.finish())
                 CHECK_MESSAGE(found.kind == device::finding::leak, found.sentence); // an event that CUDA did not destroy
@@ -165,10 +165,10 @@ TEST_CASE_TEMPLATE("captured frees: a graph that never ran leaves work from befo
     auto pool = stage::watched<Pool>::limited(32 * MiB);
     void* const p = pool.write(s, 20 * MiB);
     cudaGraph_t graph = nullptr;
-    check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
     pool.deallocate(s, p, 20 * MiB);
-    check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     REQUIRE(lost_bytes_at_last(*pool, t) == 0);
     CHECK(pool->state().unsettled_bytes == 20 * MiB);
     pool.deallocate(t, pool.write(t, 20 * MiB), 20 * MiB); // at the limit, so it waits for that work
@@ -184,16 +184,16 @@ TEST_CASE_TEMPLATE("captured frees: a block that two graphs use is nobody's when
         void* const p = pool.allocate(s, 20 * MiB);
         pool->used_on(p, t);
         cudaGraph_t graphs[2] = {};
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-        check(cudaStreamBeginCapture(t, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(t, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
         pool.deallocate(s, p, 20 * MiB);
-        check(cudaStreamEndCapture(s, &graphs[0]), "cudaStreamEndCapture");
-        check(cudaStreamEndCapture(t, &graphs[1]), "cudaStreamEndCapture");
-        check(cudaGraphDestroy(graphs[first_goes ? 0 : 1]), "cudaGraphDestroy");
+        check_cuda(cudaStreamEndCapture(s, &graphs[0]), "cudaStreamEndCapture");
+        check_cuda(cudaStreamEndCapture(t, &graphs[1]), "cudaStreamEndCapture");
+        check_cuda(cudaGraphDestroy(graphs[first_goes ? 0 : 1]), "cudaGraphDestroy");
         pool->settle();
         CHECK(pool->state().lost_bytes == 20 * MiB);
         CHECK(pool.try_allocate(s, 20 * MiB) == nullptr);
-        check(cudaGraphDestroy(graphs[first_goes ? 1 : 0]), "cudaGraphDestroy");
+        check_cuda(cudaGraphDestroy(graphs[first_goes ? 1 : 0]), "cudaGraphDestroy");
     }
 }
 

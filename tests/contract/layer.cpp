@@ -168,7 +168,7 @@ TEST_CASE("layer contract: a tower of layers says which part refused and why") {
         std::string const both =
             support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 50 * MiB)); });
         CHECK_SAYS(both, "pool 'first, then driver' cannot hand out 52428800 bytes (50 MiB): first: it needs a chunk of 52428800 bytes "
-                         "(50 MiB), more than the pool's limit of 33554432 bytes (32 MiB); ask for less or raise pool_options::limit; then: CUDA's memory pool "
+                         "(50 MiB), more than the pool's limit of 33554432 bytes (32 MiB); ask for less or raise the pool's limit; then: CUDA's memory pool "
                          "found no 52428800 bytes (50 MiB)");
         CHECK(pool.failures() == 2);
         CHECK(pool.requested_bytes() == 0);

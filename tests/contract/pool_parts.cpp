@@ -79,7 +79,7 @@ struct subject<on_device_span> : bounds<SIZE_MAX, SIZE_MAX / 2 + 1, true> {
 private:
     struct lent {
         static constexpr std::size_t bytes = 128 * MiB;
-        lent() { weir::check(cudaMalloc(&p, bytes), "cudaMalloc"); }
+        lent() { weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc"); }
         lent(lent const&) = delete;
         lent& operator=(lent const&) = delete;
         ~lent() { static_cast<void>(cudaFree(p)); }

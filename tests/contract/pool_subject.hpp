@@ -32,7 +32,7 @@
 
 namespace pool_contract {
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
@@ -59,12 +59,12 @@ void fill(void* p, int value, std::size_t bytes, stream_ref stream) {
     if (bytes == 0)
         return;
     if (weir::base::device_accessible(Pool::space) && !stream.is_host()) {
-        check(cudaMemsetAsync(p, value, bytes, stream.get()), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, value, bytes, stream.get()), "cudaMemsetAsync");
     } else if (weir::base::host_accessible(Pool::space)) {
         std::memset(p, value, bytes);
     } else {
-        check(cudaMemset(p, value, bytes), "cudaMemset");
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaMemset(p, value, bytes), "cudaMemset");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
 }
 
@@ -74,7 +74,7 @@ bool is_filled(void* p, int value, std::size_t bytes) {
     if (weir::base::host_accessible(Pool::space))
         std::memcpy(host.data(), p, bytes);
     else
-        check(cudaMemcpy(host.data(), p, bytes, cudaMemcpyDefault), "cudaMemcpy");
+        check_cuda(cudaMemcpy(host.data(), p, bytes, cudaMemcpyDefault), "cudaMemcpy");
     return support::filled(host, static_cast<unsigned char>(value));
 }
 

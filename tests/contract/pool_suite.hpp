@@ -137,7 +137,7 @@ TEST_CASE_TEMPLATE("pool contract: any size at any alignment up to 1 MiB", Pool,
     CHECK(here.pool.state().live_blocks == live.size());
     CHECK(here.pool.state().in_use_bytes >= live.bytes());
     CHECK(here.pool.state().reserved_bytes >= here.pool.state().in_use_bytes);
-    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     while (live.size() != 0) {
         auto const [p, what] = live.take(0);
         support::give(here.pool, s, p, what.bytes, what.alignment);
@@ -166,7 +166,7 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
                 REQUIRE(live.add(p, {bytes, alignment, value}));
                 fill<Pool>(p, value, bytes, s);
             } else {
-                weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 auto const [p, what] = live.take(draw());
                 REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
                 support::give(here.pool, s, p, what.bytes, what.alignment);
@@ -175,7 +175,7 @@ TEST_CASE_TEMPLATE("pool contract: blocks are disjoint, keep their bytes, and ar
             if (subject<Pool>::frees)
                 REQUIRE(here.pool.state().in_use_bytes >= live.bytes());
         }
-        weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         while (live.size() != 0) {
             auto const [p, what] = live.take(0);
             REQUIRE(is_filled<Pool>(p, what.value, what.bytes));
@@ -200,7 +200,7 @@ TEST_CASE_TEMPLATE("pool contract: memory that was freed is used again", Pool, W
                 blocks.push_back(support::take(here.pool, s, bytes));
             for (void* each : blocks)
                 support::give(here.pool, s, each, bytes);
-            weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (round == 0)
                 reserved = here.pool.state().reserved_bytes;
         }
@@ -242,10 +242,10 @@ TEST_CASE_TEMPLATE("pool contract: the default streams will do", Pool, WEIR_TEST
                 void* const p = support::take(here.pool, s, bytes);
                 fill<Pool>(p, round, bytes, s);
                 if (!Pool::stream_ordered)
-                    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, p, bytes);
             }
-            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
         CHECK(here.pool.state().live_blocks == 0);
         end_blocks(here.pool);
@@ -298,7 +298,7 @@ TEST_CASE_TEMPLATE("pool contract: settle and trim give everything back", Pool, 
             for (void* each : blocks) {
                 fill<Pool>(each, 1, bytes, s);
                 if (!Pool::stream_ordered)
-                    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                    weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 support::give(here.pool, s, each, bytes);
             }
             end_blocks(here.pool);
@@ -342,7 +342,7 @@ TEST_CASE_TEMPLATE("pool contract: work may still use what a stream-ordered pool
             for (auto const& [p, bytes] : live[on])
                 support::give(here.pool, streams[on], p, bytes);
         CHECK(here.pool.state().live_blocks == 0);
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -381,7 +381,7 @@ TEST_CASE_TEMPLATE("pool contract: a free waits for all that marked streams do u
             CHECK(here.pool.state().live_blocks == 0);
             CHECK(here.pool.state().lost_bytes == 0);
             here.pool.settle();
-            weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         });
 }
 
@@ -405,7 +405,7 @@ TEST_CASE_TEMPLATE("pool contract: threads share a pool that says they may", Poo
             auto const give_back = [&] {
                 auto const [p, what] = live.back();
                 live.pop_back();
-                weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 if (weir::base::host_accessible(Pool::space) && !is_filled<Pool>(p, what.value, what.bytes))
                     wrong.fetch_add(1);
                 {

@@ -25,7 +25,7 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::memory_space;
 using weir::MiB;
@@ -75,16 +75,16 @@ TEST_CASE("recipes: compact_device_pool lets a stream wait before it grows, devi
         weir::device_pool usual;
         auto const hand_over = [&](auto& pool) {
             void* const p = support::take(pool, a, 20 * MiB);
-            check(cudaMemsetAsync(p, 1, 20 * MiB, a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 20 * MiB, a), "cudaMemsetAsync");
             support::give(pool, a, p, 20 * MiB);
             void* const q = support::take(pool, b, 20 * MiB);
-            check(cudaMemsetAsync(q, 2, 20 * MiB, b), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(q, 2, 20 * MiB, b), "cudaMemsetAsync");
             support::give(pool, b, q, 20 * MiB);
             return pool.reserved_bytes();
         };
         CHECK(hand_over(compact) == 20 * MiB);
         CHECK(hand_over(usual) <= 40 * MiB); // as far as the work on a has come
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -93,9 +93,9 @@ TEST_CASE("recipes: pinned_pool hands out what a stream has passed, whoever free
         support::scoped_stream const a, b;
         weir::pinned_pool pool(weir::pool_options{}.limit(1 * MiB));
         void* const p = support::take(pool, a, 900 * KiB);
-        check(cudaMemsetAsync(p, 1, 900 * KiB, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 900 * KiB, a), "cudaMemsetAsync");
         support::give(pool, a, p, 900 * KiB);
-        check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         void* const q = support::take(pool, b, 900 * KiB);
         CHECK(q == p);
         support::give(pool, b, q, 900 * KiB);
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("recipes: with nothing handed out trim gives everything back,
         for (int i = 0; i < 100; ++i) {
             cudaStream_t const s = streams[i % 3];
             void* const p = pool.allocate(s, 1 * MiB);
-            check(cudaMemsetAsync(p, i, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, i, 1 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 1 * MiB); // the last of them no event tells of
         }
         pool.deallocate(streams[0], pool.allocate(streams[0], 8 * MiB), 8 * MiB);
@@ -197,6 +197,37 @@ TEST_CASE_TEMPLATE("recipes: a limit that is the sum of equal blocks has room fo
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE_TEMPLATE("recipes: a new limit takes nothing back, refuses growth, and leaves what is held to serve", Pool,
+                   weir::device_pool, weir::promised_device_pool, weir::compact_device_pool, weir::pinned_pool,
+                   weir::managed_pool, weir::host_pool) {
+    Pool pool;
+    void* const first = pool.allocate_sync(8 * MiB);
+    pool.set_limit(4 * MiB);
+    CHECK(pool.limit_bytes() == 4 * MiB);
+    CHECK(pool.state().limit_bytes == 4 * MiB);
+    CHECK(pool.reserved_bytes() >= 8 * MiB);
+    CHECK(pool.can_hold(8 * MiB)); // in what is held
+    CHECK_FALSE(pool.can_hold(64 * MiB));
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(64 * MiB)); }),
+               "more than the pool's limit of 4194304 bytes (4 MiB)");
+    CHECK_THROWS_AS(pool.reserve(64 * MiB), weir::out_of_memory);
+    pool.deallocate_sync(first, 8 * MiB);
+    void* const again = pool.allocate_sync(8 * MiB);
+    CHECK(again != nullptr);
+    pool.deallocate_sync(again, 8 * MiB);
+    CHECK(pool.trim() >= 8 * MiB);
+    CHECK(pool.reserved_bytes() == 0);
+    CHECK(pool.peak_reserved_bytes() >= 8 * MiB);
+    pool.reset_peaks();
+    CHECK(pool.peak_reserved_bytes() == 0);
+    CHECK_FALSE(pool.can_hold(8 * MiB));
+    CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(8 * MiB)), weir::out_of_memory);
+    pool.set_limit(SIZE_MAX);
+    void* const larger = pool.allocate_sync(64 * MiB);
+    CHECK(larger != nullptr);
+    pool.deallocate_sync(larger, 64 * MiB);
+}
+
 TEST_CASE_TEMPLATE("recipes: blocks of one size get nearly all of a small limit", Pool, weir::pinned_pool, weir::host_pool,
                    weir::managed_pool, weir::device_pool) {
     for (std::size_t const limit : {2 * MiB, 4 * MiB})
@@ -220,7 +251,7 @@ TEST_CASE("recipes: device_pool survives streams that come and go under the same
         for (int i = 0; i < 60; ++i) {
             support::scoped_stream const s;
             void* const p = support::take(pool, s, 100 * KiB);
-            check(simulated_cuda::launch(s, {}, {{p, 100 * KiB}}), "launch");
+            check_cuda(simulated_cuda::launch(s, {}, {{p, 100 * KiB}}), "launch");
             support::give(pool, s, p, 100 * KiB);
         } // destroyed while its kernel may still run
         CHECK(pool.in_use_bytes() == 0);
@@ -306,7 +337,7 @@ TEST_CASE_TEMPLATE(
         void* const busy = pool.allocate(other, 20 * MiB);
         pool.deallocate(s, idle, 40 * MiB);
         if (on_device)
-            check(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(busy, 1, 20 * MiB, other), "cudaMemsetAsync");
         pool.deallocate(other, busy, 20 * MiB);
         handlers_asked = 0;
         std::size_t const held = pool.state().reserved_bytes;
@@ -334,7 +365,7 @@ TEST_CASE_TEMPLATE(
         CHECK(pool.can_hold(1 * MiB, 256));
         CHECK(pool.can_hold(1 * MiB));
         pool.deallocate(s, live, 1 * MiB);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 

@@ -30,7 +30,7 @@
 #include <weir/upstream/span.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::memory_space;
 using weir::MiB;
 namespace upstream = weir::upstream;
@@ -50,7 +50,7 @@ struct subject<upstream::span<memory_space::device>> {
 
 private:
     upstream::span<memory_space::device> make() {
-        check(cudaMalloc(&memory, 16 * MiB), "cudaMalloc");
+        check_cuda(cudaMalloc(&memory, 16 * MiB), "cudaMalloc");
         return {memory, 16 * MiB};
     }
 };
@@ -75,14 +75,14 @@ void fill(memory_space space, void* p, unsigned char value, std::size_t bytes) {
     if (weir::base::host_accessible(space))
         std::memset(p, value, bytes);
     else
-        check(cudaMemset(p, value, bytes), "cudaMemset");
+        check_cuda(cudaMemset(p, value, bytes), "cudaMemset");
 }
 
 unsigned char byte_at(memory_space space, void* p, std::size_t at) {
     if (weir::base::host_accessible(space))
         return static_cast<unsigned char*>(p)[at];
     unsigned char value = 0;
-    check(cudaMemcpy(&value, static_cast<unsigned char*>(p) + at, 1, cudaMemcpyDefault), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&value, static_cast<unsigned char*>(p) + at, 1, cudaMemcpyDefault), "cudaMemcpy");
     return value;
 }
 

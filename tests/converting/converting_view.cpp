@@ -14,7 +14,8 @@
 #include <vector>
 #include <weir/converting/converting_view.hpp>
 
-using weir::converting_iterator;
+template <class Element, class Storage>
+using converting_iterator = weir::converting::iterator<Element, Storage>;
 using weir::converting_view;
 
 static_assert(std::is_trivially_copyable_v<converting_view<float, __half>>); // goes to kernels by value

@@ -33,7 +33,7 @@
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::GiB;
@@ -64,7 +64,7 @@ using card = weir::pool<weir::upstream::device, weir::placement::best_fit<>, wei
 template <class Value, class Pool>
 Value attribute(Pool const& pool, cudaMemPoolAttr which) {
     Value value{};
-    check(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
+    check_cuda(cudaMemPoolGetAttribute(pool.get(), which, &value), "cudaMemPoolGetAttribute");
     return value;
 }
 
@@ -73,10 +73,10 @@ class launchable {
 public:
     template <class Body>
     launchable(cudaStream_t s, Body&& body, unsigned long long flags = 0) {
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
         body();
-        check(cudaStreamEndCapture(s, &graph_), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&exec_, graph_, flags), "cudaGraphInstantiate");
+        check_cuda(cudaStreamEndCapture(s, &graph_), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&exec_, graph_, flags), "cudaGraphInstantiate");
     }
     launchable(launchable const&) = delete;
     launchable& operator=(launchable const&) = delete;
@@ -84,7 +84,7 @@ public:
         static_cast<void>(cudaGraphExecDestroy(exec_));
         static_cast<void>(cudaGraphDestroy(graph_));
     }
-    void launch(cudaStream_t s) { check(cudaGraphLaunch(exec_, s), "cudaGraphLaunch"); }
+    void launch(cudaStream_t s) { check_cuda(cudaGraphLaunch(exec_, s), "cudaGraphLaunch"); }
 
 private:
     cudaGraph_t graph_ = nullptr;
@@ -132,7 +132,7 @@ TEST_CASE("driver_pool: knows what is in use and reserved, now and at most") {
         CHECK_SAYS(pool.report(), " reserved, at most 3 MiB and ");
         CHECK_SAYS(pool.report(), ", limit none");
         pool.deallocate(s, b, 2 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.in_use_bytes() == 1 * MiB);
         CHECK(pool.peak_in_use_bytes() == 3 * MiB);
         CHECK(pool.peak_reserved_bytes() >= 3 * MiB);
@@ -155,10 +155,10 @@ TEST_CASE("driver_pool: keeps memory over a synchronisation, and behind 'settle'
         driver_pool pool;
         for (bool const waits : {true, false}) { // or 'settle' alone does
             void* const p = pool.allocate(s, 64 * MiB);
-            check(cudaMemsetAsync(p, 0, 64 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 0, 64 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 64 * MiB);
             if (waits)
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             std::size_t const held = pool.reserved_bytes();
             CHECK(held >= 64 * MiB);
             CHECK((!waits || pool.trim(held) == 0));
@@ -185,7 +185,7 @@ TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of ever
         pool.reserve(0);
         void* const p = pool.allocate(s, 24 * MiB);
         CHECK(pool.reserved_bytes() == reserved);
-        check(cudaMemsetAsync(p, 1, 24 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 24 * MiB, s), "cudaMemsetAsync");
         pool.reserve(64 * MiB);
         CHECK(pool.reserved_bytes() >= 64 * MiB);
         CHECK(pool.in_use_bytes() >= 24 * MiB);
@@ -194,7 +194,7 @@ TEST_CASE_TEMPLATE("driver_pool: 'reserve' gets memory ahead of need, as of ever
         CHECK_THROWS_AS(pool.reserve(std::size_t{1} << 50), weir::out_of_memory);
         CHECK(pool.in_use_bytes() >= 24 * MiB);
         pool.deallocate(s, p, 24 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.settle();
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
@@ -214,7 +214,7 @@ TEST_CASE("driver_pool: what was reserved stays over a synchronisation, whatever
                     pool.deallocate(s, pool.allocate(s, 128 * MiB), 128 * MiB);
                 for (std::size_t const bytes : {64 * MiB, 1 * MiB}) {
                     pool.reserve(bytes);
-                    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                     CHECK(pool.reserved_bytes() >= 64 * MiB);
                     CHECK(attribute<std::uint64_t>(pool, cudaMemPoolAttrReleaseThreshold) >= threshold);
                 }
@@ -229,7 +229,7 @@ TEST_CASE("driver_pool: within its limit all of it can be reserved, whatever lie
         support::scoped_stream const s;
         driver_pool pool{driver_pool_options{}.limit(32 * MiB)};
         pool.deallocate(s, pool.allocate(s, 6 * MiB), 6 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         support::capture captured(s);
         pool.reserve(32 * MiB);
         CHECK(pool.reserved_bytes() == 32 * MiB);
@@ -339,7 +339,7 @@ TEST_CASE("driver_pool: a refusal waits for what was freed behind work, on which
         for (int i = 0; i < 4; ++i)
             blocks.push_back(pool.allocate(s, 16 * MiB));
         for (void* const each : blocks) {
-            check(cudaMemsetAsync(each, 1, 16 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(each, 1, 16 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, each, 16 * MiB);
         }
         support::capture graph(captured);
@@ -362,7 +362,7 @@ TEST_CASE("driver_pool: what the limit, or the memory there is, never has room f
         CAPTURE(limit);
         driver_pool pool{driver_pool_options{}.limit(limit)};
         void* const p = pool.allocate(s, 16 * MiB);
-        check(cudaMemsetAsync(p, 1, 16 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 16 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 16 * MiB);
         std::size_t const pending = simulated_cuda::pending(), held = pool.reserved_bytes();
         for (weir::stream_ref const on : {weir::stream_ref(s), weir::stream_ref(on_host)})
@@ -409,7 +409,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     driver_pool_options options;
     options.device(devices - 1);
     driver_pool pool(options);
@@ -417,7 +417,7 @@ TEST_CASE("driver_pool: is made on the device that is named, and works whichever
     CHECK(weir::runtime::current_device() == 0);
     void* const p = pool.allocate_sync(1 * MiB);
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     pool.deallocate_sync(p, 1 * MiB);
     pool.settle();
@@ -451,16 +451,16 @@ TEST_CASE_TEMPLATE("driver_pool: pinned and managed memory is the host's and eve
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     auto const place = Kind::is_pinned() ? weir::memory_location::host_node(0) : weir::memory_location::device(0);
     for (driver_pool_options options : {driver_pool_options{}, driver_pool_options{}.location(place)}) {
         typename Kind::pool pool(options.name("staging"));
         CHECK(pool.device() == 0);
         support::scoped_stream const s;
         auto* const p = static_cast<unsigned char*>(pool.allocate(s, 1 * MiB));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
         CHECK(attributes.type == Kind::type);
         p[0] = 1;
         CHECK_SAYS(pool.report(), Kind::is_pinned() ? "pool 'staging' (pinned, the driver's pool): 1 MiB in use in 1 block, "
@@ -471,8 +471,8 @@ TEST_CASE_TEMPLATE("driver_pool: pinned and managed memory is the host's and eve
 #ifdef WEIR_SIMULATED_CUDA // which reports a device that the pool has not let in
             CHECK(simulated_cuda::launch(on, {}, {{p, 1 * MiB}}) == cudaSuccess);
 #endif
-            check(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 2 + each, 1 * MiB, on), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
             CHECK(p[1 * MiB - 1] == 2 + each);
         }
         pool.deallocate(s, p, 1 * MiB);
@@ -517,15 +517,15 @@ TEST_CASE("driver_pool: a graph that another device runs keeps its block until t
     auto pool = std::make_unique<driver_pool>();
     pool->enable_access_from(1);
     void* const p = pool->allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::scoped_stream const there;
         launchable graph(there, [&] {
-            check(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, there), "cudaMemsetAsync");
             pool->deallocate(there, p, 1 * MiB);
         });
         graph.launch(there);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         REQUIRE(simulated_cuda::pending() != 0);
         pool.reset();
         CHECK(simulated_cuda::pending() == 1); // the free alone
@@ -536,13 +536,13 @@ TEST_CASE("driver_pool: what another device's default stream frees while it is c
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     {
         support::capture graph(cudaStreamPerThread);
         pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
         CHECK(graph.unbroken());
     }
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     pool.settle();
     CHECK(pool.state().lost_bytes == 1 * MiB);
     CHECK(pool.state().live_blocks == 0);
@@ -590,8 +590,8 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
         launchable graph(s, [&] {
             void* const p = pool.allocate(s, 64 * MiB);
             CHECK(pool.state().live_blocks == 0);
-            check(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
-            check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaMemsetAsync(p, 5, 64 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 64 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
             pool.deallocate(s, p, 64 * MiB);
         });
         CHECK(pool.state().live_blocks == 0);
@@ -600,7 +600,7 @@ TEST_CASE("driver_pool: what a graph allocates and frees is there in each of its
         for (int round = 0; round < 3; ++round) {
             last = 0;
             graph.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(last == 5);
         }
         support::capture nodes(s);
@@ -620,16 +620,16 @@ TEST_CASE("driver_pool: what graphs hold is the device's, is counted, and goes b
         {
             launchable graph(s, [&] {
                 void* const p = pool.allocate(s, 64 * MiB);
-                check(cudaMemsetAsync(p, 1, 64 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, 64 * MiB, s), "cudaMemsetAsync");
                 pool.deallocate(s, p, 64 * MiB);
             });
             graph.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(pool.graph_memory_bytes() >= before + 64 * MiB);
             CHECK(driver_pool().graph_memory_bytes() == pool.graph_memory_bytes()); // not this pool's
             CHECK(pool.reserved_bytes() == 0);
         }
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         std::size_t const held = pool.graph_memory_bytes();
         CHECK(pool.trim_graph_memory() == held - before);
         CHECK(pool.graph_memory_bytes() == before);
@@ -645,7 +645,7 @@ TEST_CASE("driver_pool: before it refuses, what CUDA keeps for graphs goes back"
         launchable graph(s, [&] { pool.deallocate(s, pool.allocate(s, 96 * MiB), 96 * MiB); });
         graph.launch(s);
     }
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     void* const p = pool.try_allocate(s, 96 * MiB);
     CHECK(p != nullptr);
     pool.deallocate(s, p, 96 * MiB);
@@ -660,14 +660,14 @@ TEST_CASE("driver_pool: what a graph allocates and does not free is the program'
         {
             launchable graph(s, [&] {
                 p = pool.allocate(s, 1 * MiB);
-                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
             });
             for (int round = 0; round < 3; ++round) {
                 graph.launch(s);
                 unsigned char last = 0;
-                check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+                check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
                 pool.deallocate(s, p, 1 * MiB);
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 CHECK(last == 6);
                 CHECK(pool.state().live_blocks == 0);
             }
@@ -685,7 +685,7 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
         void* p = nullptr;
         launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
         auto const end = [&] {
-            check(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
             pool.deallocate(s, p, 1 * MiB);
         };
         launchable ends(s, end);
@@ -698,7 +698,7 @@ TEST_CASE("driver_pool: several graphs may free what a graph allocates, and the 
         end(); // by the program this time
         makes.launch(s);
         ends.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.state().live_blocks == 1);
         CHECK(pool.state().lost_bytes == 0);
         pool.deallocate(s, own, 1 * MiB);
@@ -714,16 +714,16 @@ TEST_CASE("driver_pool: the captured free of a graph's block waits for the work 
         launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
         for (bool const marked : {true, false}) {
             makes.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (marked)
                 pool.used_on(p, other);
-            check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
             if (!marked)
                 pool.last_used_on(p, other);
             launchable ends(s, [&] { pool.deallocate(s, p, 1 * MiB); });
             CHECK(cudaStreamQuery(other) == cudaSuccess);
             ends.launch(s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         }
         CHECK(pool.state().lost_bytes == 0);
     });
@@ -736,22 +736,22 @@ TEST_CASE("driver_pool: a graph's block stays, and is marked as before, while a 
         void* p = nullptr;
         launchable makes(s, [&] { p = pool.allocate(s, 1 * MiB); });
         makes.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.used_on(p, other);
         {
             support::capture graph(other);
             pool.deallocate(s, p, 1 * MiB);
             CHECK(graph.unbroken());
         }
-        check(cudaMemsetAsync(p, 2, 1 * MiB, other), "cudaMemsetAsync"); // behind the free that was not made
+        check_cuda(cudaMemsetAsync(p, 2, 1 * MiB, other), "cudaMemsetAsync"); // behind the free that was not made
         pool.deallocate(s, p, 1 * MiB);                                 // after it, or the device tells
         void* const next = pool.allocate(s, 1 * MiB);
-        check(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(next, 3, 1 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, next, 1 * MiB);
         CHECK(pool.state().lost_bytes == 0);
         makes.launch(s); // CUDA refuses this while the block is out
         pool.deallocate(s, p, 1 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -764,12 +764,12 @@ TEST_CASE("driver_pool: each launch frees what the one before allocated where it
             s,
             [&] {
                 p = pool.allocate(s, 1 * MiB);
-                check(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 6, 1 * MiB, s), "cudaMemsetAsync");
             },
             cudaGraphInstantiateFlagAutoFreeOnLaunch);
         for (int round = 0; round < 3; ++round)
             graph.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(pool.state().live_blocks == 0); // a pool that ends now says nothing of leaks
         pool.deallocate(s, p, 1 * MiB);
         CHECK(pool.state().live_blocks == 0);
@@ -792,16 +792,16 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not lost: the graph
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(pool.state().lost_bytes == 0);
     graph.launch(s);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     {
         support::capture ends(s); // whose launches would free it
         simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
         pool.deallocate(s, p, 1 * MiB);
         CHECK(ends.unbroken());
     }
-    check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
     pool.deallocate(s, p, 1 * MiB);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("driver_pool: what can be exported is not taken into a graph, and a sentence says so") {
@@ -824,10 +824,10 @@ TEST_CASE("driver_pool: the legacy stream breaks no capture of a stream that wai
         support::every_schedule([&] {
             support::scoped_stream const other;
             cudaStream_t blocking = nullptr;
-            check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
             driver_pool pool;
             void* const p = pool.allocate_sync(20 * MiB);
-            check(cudaMemsetAsync(p, 1, 20 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 20 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
             if (marked)
                 pool.used_on(p, other);
             {
@@ -844,7 +844,7 @@ TEST_CASE("driver_pool: the legacy stream breaks no capture of a stream that wai
             CHECK(pool.in_use_bytes() == 0);
             CHECK(pool.trim() > 0);
             CHECK(pool.reserved_bytes() == 0);
-            check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+            check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
         });
 }
 
@@ -854,21 +854,21 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
         driver_pool pool;
         void* const p = pool.allocate(s, 20 * MiB);
         void* const q = pool.allocate(s, 20 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaMemsetAsync(q, 1, 20 * MiB, other), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(q, 1, 20 * MiB, other), "cudaMemsetAsync");
         pool.used_on(q, other);
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launched = nullptr;
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        check(cudaMemsetAsync(p, 2, 20 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemsetAsync(p, 2, 20 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 20 * MiB);
         pool.deallocate(s, q, 20 * MiB); // the event of another stream would break the capture
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         REQUIRE(cudaStreamEndCapture(s, &graph) == cudaSuccess);
-        check(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         for (int round = 0; round < 3; ++round) {
-            check(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
+            check_cuda(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
             CHECK(pool.state().live_blocks == 0);
             CHECK(pool.state().lost_bytes == 40 * MiB);
             CHECK(pool.in_use_bytes() == 40 * MiB); // CUDA has not taken them back
@@ -876,13 +876,13 @@ TEST_CASE("driver_pool: a free of memory from outside the graph does not break t
             pool.settle();
             pool.trim();
             void* const next = pool.allocate(other, 20 * MiB); // not the graph's
-            check(cudaMemsetAsync(next, 3, 20 * MiB, other), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(next, 3, 20 * MiB, other), "cudaMemsetAsync");
             pool.deallocate(other, next, 20 * MiB);
-            check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     });
 }
 
@@ -891,7 +891,7 @@ TEST_CASE("driver_pool: a marked stream that is captured at the free has its gra
         support::scoped_stream const s, other;
         driver_pool pool;
         void* const p = pool.allocate(s, 20 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.used_on(p, other);
         {
             support::capture graph(other);
@@ -916,7 +916,7 @@ TEST_CASE("driver_pool: what was not given back is given back at the end, after 
             pool.deallocate(s, p, 20 * MiB);
             CHECK(graph.unbroken());
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }); // the world reports what leaked
 }
 
@@ -1043,7 +1043,7 @@ TEST_CASE("driver_pool: every call may fail: the pool is as it was, nothing leak
         runs += support::fault_sweep(prepare, each, [](faulty& x, support::struck const& fault) { is_sound(x, 1, fault.for_ever); });
     // In a captured stream.
     struct capturing : faulty {
-        capturing() { check(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); }
+        capturing() { check_cuda(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); }
         void* mine = nullptr;
         void ends() {
             cudaGraph_t graph = nullptr;
@@ -1096,12 +1096,12 @@ TEST_CASE("driver_pool: a block that another stream uses takes no short way") {
     support::scoped_stream const s, other;
     driver_pool pool;
     void* const p = pool.allocate(s, 1 * MiB);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     pool.used_on(p, other);
     pool.deallocate(s, p, 1 * MiB); // after the work on 'other', or the device tells
     void* const next = pool.allocate(s, 1 * MiB);
-    check(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
     pool.deallocate(s, next, 1 * MiB);
 }
 
@@ -1129,7 +1129,7 @@ TEST_CASE("driver_pool: a refused free is made again, then behind all work, and 
         support::scoped_stream const s, captured;
         driver_pool pool;
         void* const p = pool.allocate(s, 1 * MiB);
-        check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
         support::capture graph(captured);
         refuse_frees(each.times, each.error);
         pool.deallocate(s, p, 1 * MiB);
@@ -1156,14 +1156,14 @@ TEST_CASE_TEMPLATE("driver_pool: a refused free waits for the work of another de
     void* const p = pool.allocate_sync(1 * MiB);
     weir::runtime::device_scope const other(1);
     void* far = nullptr;
-    check(cudaMalloc(&far, 1 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&far, 1 * MiB), "cudaMalloc");
     support::scoped_stream const there;
-    check(cudaMemcpyPeerAsync(far, 1, p, 0, 1 * MiB, there), "cudaMemcpyPeerAsync"); // which needs no access
+    check_cuda(cudaMemcpyPeerAsync(far, 1, p, 0, 1 * MiB, there), "cudaMemcpyPeerAsync"); // which needs no access
     refuse_frees(2);
     pool.deallocate(there, p, 1 * MiB);
     CHECK(simulated_cuda::pending() <= 1); // the free alone
     CHECK(pool.state().lost_bytes == 0);
-    check(cudaFree(far), "cudaFree");
+    check_cuda(cudaFree(far), "cudaFree");
 }
 
 TEST_CASE("driver_pool: what a host function frees is lost until the pool ends: the device waits for that function") {
@@ -1179,8 +1179,8 @@ TEST_CASE("driver_pool: what a host function frees is lost until the pool ends: 
             auto const& each = *static_cast<free_later*>(of);
             each.pool.deallocate(each.on, each.p, 1 * MiB);
         };
-        check(cudaLaunchHostFunc(on, call, &work), "cudaLaunchHostFunc");
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaLaunchHostFunc(on, call, &work), "cudaLaunchHostFunc");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         CHECK(pool.state().live_blocks == 0);
         CHECK(pool.state().lost_bytes == 1 * MiB);
     }
@@ -1192,9 +1192,9 @@ TEST_CASE("driver_pool: what a host function frees is lost until the pool ends: 
 TEST_CASE("driver_pool: its end with lost blocks leaves captures whole, and so does 'settle' those of other devices") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const s, other;
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const there;
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     auto pool = std::make_unique<driver_pool>();
     void* const p = pool->allocate(s, 1 * MiB);
     {
@@ -1223,7 +1223,7 @@ TEST_CASE("driver_pool: what is known of an address is what it is now, whatever 
         support::capture graph(other, cudaStreamCaptureModeRelaxed);
         p = pool.allocate(other, 1 * MiB);
         CHECK(graph.unbroken());
-        check(cudaDeviceGraphMemTrim(0), "cudaDeviceGraphMemTrim");
+        check_cuda(cudaDeviceGraphMemTrim(0), "cudaDeviceGraphMemTrim");
     };
     simulated_cuda::at_switch_points([] {
         if (auto const once = std::exchange(meanwhile, nullptr))
@@ -1257,17 +1257,17 @@ void on_default_streams(Body&& body) {
             cudaMemAccessDesc both{};
             both.location = {cudaMemLocationTypeDevice, 1};
             both.flags = cudaMemAccessFlagsProtReadWrite;
-            check(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
+            check_cuda(cudaMemPoolSetAccess(pool.get(), &both, 1), "cudaMemPoolSetAccess");
             body(pool, on, taker);
             CHECK(weir::runtime::current_device() == 0);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
 }
 
 // The pool's only bytes go to another stream, which must be made to wait for whatever used them.
 void take_next(driver_pool& pool, cudaStream_t taker) {
     void* const next = pool.allocate(taker, 32 * MiB);
-    check(cudaMemsetAsync(next, 2, 32 * MiB, taker), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(next, 2, 32 * MiB, taker), "cudaMemsetAsync");
     pool.deallocate(taker, next, 32 * MiB);
 }
 
@@ -1276,15 +1276,15 @@ void take_next(driver_pool& pool, cudaStream_t taker) {
 TEST_CASE("driver_pool: a default stream is its own device's: a free while another device is current") {
     on_default_streams([](driver_pool& pool, cudaStream_t on, cudaStream_t taker) {
         void* const p = pool.allocate(on, 32 * MiB);
-        check(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 32 * MiB, on), "cudaMemsetAsync");
         weir::runtime::event written(0);
         written.record(on);
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         written.make_wait(on); // the current device's stream of that name, which uses the block too
         CHECK(simulated_cuda::launch(on, {{p, 32 * MiB}}, {}) == cudaSuccess);
         pool.deallocate(on, p, 32 * MiB);
         CHECK(weir::runtime::current_device() == 1);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         take_next(pool, taker);
     });
 }
@@ -1294,9 +1294,9 @@ TEST_CASE("driver_pool: a default stream is its own device's: what a capture fre
     driver_pool pool;
     void* const p = pool.allocate_sync(1 * MiB);
     support::capture graph(cudaStreamPerThread);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     CHECK(graph.unbroken());
     CHECK(pool.state().lost_bytes == 1 * MiB);
 }
@@ -1309,14 +1309,14 @@ TEST_CASE("driver_pool: a graph's block is freed on a default stream while anoth
     {
         launchable graph(s, [&] { p = pool.allocate(s, 1 * MiB); });
         graph.launch(s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         pool.deallocate(cudaStreamPerThread, p, 1 * MiB);
-        check(cudaSetDevice(0), "cudaSetDevice");
-        check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
         graph.launch(s); // CUDA refuses this as long as the block is out
         pool.deallocate(s, p, 1 * MiB);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
     CHECK(pool.state().lost_bytes == 0);
     CHECK(pool.in_use_bytes() == 0);

@@ -24,7 +24,7 @@
 #include <weir/driver/imported_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::driver_pool;
 using weir::driver_pool_options;
 using weir::runtime::exported_block;
@@ -62,22 +62,22 @@ TEST_CASE("imported_pool: the exporter's bytes are there, at an address of its o
         std::unique_ptr<imported_pool> const theirs = imported(pool);
         for (weir::stream_ref const on : {weir::stream_ref(s), weir::stream_ref(on_host)}) {
             void* const p = pool.allocate(s, 1 * MiB);
-            check(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             void* const q = theirs->acquire(pool.export_block(p));
             CHECK(q != p);
             auto const has_ends = [](void* at, unsigned char value) {
                 unsigned char ends[2] = {};
-                check(cudaMemcpy(&ends[0], at, 1, cudaMemcpyDefault), "cudaMemcpy");
-                check(cudaMemcpy(&ends[1], static_cast<char*>(at) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+                check_cuda(cudaMemcpy(&ends[0], at, 1, cudaMemcpyDefault), "cudaMemcpy");
+                check_cuda(cudaMemcpy(&ends[1], static_cast<char*>(at) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
                 return ends[0] == value && ends[1] == value;
             };
             CHECK(has_ends(q, 7));
-            check(cudaMemsetAsync(q, 8, 1 * MiB, s), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(q, 8, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(has_ends(p, 8));
             CHECK(theirs->release(on, q));
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             pool.deallocate(s, p, 1 * MiB);
         }
         CHECK(theirs->release(s, nullptr));
@@ -105,7 +105,7 @@ TEST_CASE("imported_pool: what is acquired outlives it") {
     imported(pool); // a block is exported once its pool was
     exported_block const block = pool.export_block(p);
     void* const q = imported(pool)->acquire(block);
-    check(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
+    check_cuda(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
     CHECK(imported(pool)->release(on_host, q));
     pool.deallocate_sync(p, 1 * MiB);
 }
@@ -145,7 +145,7 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
     support::every_schedule([] {
         support::scoped_stream const s, other;
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         driver_pool pool(shared());
         void* const p = pool.allocate_sync(1 * MiB);
         imported(pool);
@@ -163,7 +163,7 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
             CHECK(graph.unbroken());
         }
         pool.deallocate_sync(p, 1 * MiB);
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
             CHECK(close(descriptor) == 0);
             if (q)
                 CHECK(theirs->release(s, q));
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             pool.deallocate_sync(p, 1 * MiB);
         }
     };
@@ -225,10 +225,10 @@ void import_and_change() {
     REQUIRE(close(pool_at) == 0);
     void* const q = theirs.acquire(block);
     unsigned char last = 0;
-    check(cudaMemcpy(&last, static_cast<char*>(q) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&last, static_cast<char*>(q) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(last == 7);
-    check(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     CHECK(theirs.release(on_host, q));
 }
 
@@ -239,8 +239,8 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
         return import_and_change();
     driver_pool pool(shared());
     void* const p = pool.allocate_sync(1 * MiB);
-    check(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     int const descriptor = pool.export_descriptor();
     exported_block const block = pool.export_block(p);
     int ends[2];
@@ -269,7 +269,7 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
     CHECK(close(descriptor) == 0);
 
     unsigned char last = 0;
-    check(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(last == 8);
     pool.deallocate_sync(p, 1 * MiB);
 }

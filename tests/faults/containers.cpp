@@ -16,8 +16,8 @@ namespace {
 
 /// Tells the simulator of each block, so that it reports one that is freed too early or lent too soon.
 template <class Pool>
-class noting : public weir::layered<noting<Pool>, Pool> {
-    using base = weir::layered<noting<Pool>, Pool>;
+class noting : public weir::resource::layered<noting<Pool>, Pool> {
+    using base = weir::resource::layered<noting<Pool>, Pool>;
 
 public:
     template <class... Arguments>

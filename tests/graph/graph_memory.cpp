@@ -23,7 +23,7 @@
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
@@ -33,7 +33,7 @@ namespace {
 class recording {
 public:
     explicit recording(cudaStream_t stream) : stream_(stream) {
-        check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
     }
     recording(recording const&) = delete;
     recording& operator=(recording const&) = delete;
@@ -44,8 +44,8 @@ public:
             static_cast<void>(cudaGraphDestroy(graph_));
     }
     void end() {
-        check(cudaStreamEndCapture(stream_, &graph_), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&launchable_, graph_, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamEndCapture(stream_, &graph_), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&launchable_, graph_, 0), "cudaGraphInstantiate");
     }
     // Ends in vain.
     void spoil() {
@@ -53,7 +53,7 @@ public:
         CHECK(cudaStreamEndCapture(stream_, &graph_) == cudaErrorStreamCaptureInvalidated);
         static_cast<void>(cudaGetLastError());
     }
-    void launch(cudaStream_t stream) const { check(cudaGraphLaunch(launchable_, stream), "cudaGraphLaunch"); }
+    void launch(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(launchable_, stream), "cudaGraphLaunch"); }
     cudaGraph_t graph() const { return graph_; }
 
 private:
@@ -63,18 +63,18 @@ private:
 };
 
 void fill(void* p, int value, std::size_t bytes, cudaStream_t s) {
-    check(cudaMemsetAsync(p, value, bytes, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, value, bytes, s), "cudaMemsetAsync");
 }
 void copy(void* to, void const* from, std::size_t bytes, cudaStream_t s) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
 }
 int first_byte(void const* p) {
     unsigned char byte = 0;
-    check(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return byte;
 }
 void drain(cudaStream_t s) {
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 using memory_of = weir::graph_memory<weir::device_pool>;
@@ -155,12 +155,12 @@ TEST_CASE("graph_memory: what one stream of a capture frees goes to no other one
         weir::graph_memory memory(pool);
         cudaEvent_t fork = nullptr;
         cudaEvent_t join = nullptr;
-        check(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-        check(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check_cuda(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "cudaEventCreateWithFlags");
         {
             recording graph(s);
-            check(cudaEventRecord(fork, s), "cudaEventRecord");
-            check(cudaStreamWaitEvent(t, fork, 0), "cudaStreamWaitEvent");
+            check_cuda(cudaEventRecord(fork, s), "cudaEventRecord");
+            check_cuda(cudaStreamWaitEvent(t, fork, 0), "cudaStreamWaitEvent");
             void* const a = memory.allocate(s, 64 * KiB);
             fill(a, 1, 64 * KiB, s);
             memory.deallocate(s, a, 64 * KiB);
@@ -172,16 +172,16 @@ TEST_CASE("graph_memory: what one stream of a capture frees goes to no other one
             CHECK(memory.allocate(t, 64 * KiB) == b);
             memory.deallocate(s, a, 64 * KiB);
             memory.deallocate(t, b, 64 * KiB);
-            check(cudaEventRecord(join, t), "cudaEventRecord");
-            check(cudaStreamWaitEvent(s, join, 0), "cudaStreamWaitEvent");
+            check_cuda(cudaEventRecord(join, t), "cudaEventRecord");
+            check_cuda(cudaStreamWaitEvent(s, join, 0), "cudaStreamWaitEvent");
             graph.end();
             graph.launch(s);
             drain(s);
         }
         memory.release(s);
         CHECK(pool.in_use_bytes() == 0);
-        check(cudaEventDestroy(fork), "cudaEventDestroy");
-        check(cudaEventDestroy(join), "cudaEventDestroy");
+        check_cuda(cudaEventDestroy(fork), "cudaEventDestroy");
+        check_cuda(cudaEventDestroy(join), "cudaEventDestroy");
         drain(s);
     });
 }
@@ -261,14 +261,14 @@ TEST_CASE("graph_memory: it goes back by itself when the graph, its executables 
             CHECK_THROWS_WITH_AS(memory.try_release(s), doctest::Contains("end the capture first"), weir::usage_error);
             xs.zero_async();
             graph.end();
-            check(cudaGraphInstantiate(&second, graph.graph(), 0), "cudaGraphInstantiate");
+            check_cuda(cudaGraphInstantiate(&second, graph.graph(), 0), "cudaGraphInstantiate");
             graph.launch(s);
             drain(s);
             CHECK_FALSE(memory.try_release(s));
         }
         CHECK_FALSE(memory.try_release(s)); // the other executable may still be launched
-        check(cudaGraphLaunch(second, other), "cudaGraphLaunch");
-        check(cudaGraphExecDestroy(second), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphLaunch(second, other), "cudaGraphLaunch");
+        check_cuda(cudaGraphExecDestroy(second), "cudaGraphExecDestroy");
         std::size_t const held = memory.reserved_bytes();
         CHECK(held > 0);
         bool const was_over = goes_back(memory, s); // the launch may have run by now, or not
@@ -739,7 +739,7 @@ TEST_CASE("graph_memory: whatever call fails, nothing is lost") {
     auto const runs = support::fault_sweep(
         [] {
             auto x = std::make_unique<state>();
-            check(cudaStreamBeginCapture(x->s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+            check_cuda(cudaStreamBeginCapture(x->s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
             return x;
         },
         [](state& x) {
@@ -817,16 +817,16 @@ TEST_CASE("graph_memory: a default stream that frees outside the capture means t
                 for (std::size_t i = 0; i < 1 * MiB; i += 4096)
                     wrong += static_cast<unsigned char*>(simulated_cuda::backing(p))[i] != 7;
             };
-            check(simulated_cuda::launch(by_default, {{p, 1 * MiB}}, {}, reads, "reads"), "launch"); // on device 0
-            check(cudaSetDevice(current), "cudaSetDevice");
+            check_cuda(simulated_cuda::launch(by_default, {{p, 1 * MiB}}, {}, reads, "reads"), "launch"); // on device 0
+            check_cuda(cudaSetDevice(current), "cudaSetDevice");
             memory.deallocate(by_default, p, 1 * MiB);
-            check(cudaSetDevice(0), "cudaSetDevice");
+            check_cuda(cudaSetDevice(0), "cudaSetDevice");
             memory.release(last);
             void* const q = pool.allocate(last, 2 * MiB);
             fill(q, 1, 2 * MiB, last); // not before the default stream has read
             pool.deallocate(last, q, 2 * MiB);
             drain(last);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             CHECK(wrong == 0);
         }
 }
@@ -840,11 +840,11 @@ TEST_CASE("graph_memory: a default stream that is captured on the pool's device 
         void* const p = pool.allocate(cudaStreamPerThread, 1 * MiB);
         recording graph(cudaStreamPerThread);
         fill(p, 7, 1 * MiB, cudaStreamPerThread);
-        check(cudaSetDevice(current), "cudaSetDevice");
+        check_cuda(cudaSetDevice(current), "cudaSetDevice");
         memory.deallocate(cudaStreamPerThread, p, 1 * MiB);
         CHECK(memory.reserved_bytes() == 1 * MiB);
         CHECK_THROWS_WITH_AS(memory.release(cudaStreamPerThread), doctest::Contains("end the capture first"), weir::usage_error);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         graph.end();
         graph.launch(cudaStreamPerThread);
         memory.release(cudaStreamPerThread);
@@ -861,7 +861,7 @@ TEST_CASE("graph_memory: what the legacy stream frees while a capture is in its 
     memory_of memory(pool);
     void* const p = pool.allocate(s, 8 * MiB);
     cudaStream_t blocking = nullptr;
-    check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
     {
         recording graph(blocking);
         void* const own = memory.allocate(blocking, 256);
@@ -869,7 +869,7 @@ TEST_CASE("graph_memory: what the legacy stream frees while a capture is in its 
         memory.deallocate(blocking, own, 256);
         graph.end();
     }
-    check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     CHECK(comes_back(memory, s));
     CHECK(pool.in_use_bytes() == 0);
     pool.settle();
@@ -899,7 +899,7 @@ TEST_CASE("graph_memory: where CUDA does not say which capture frees a block, on
         for (int tries = 0; tries < 20; ++tries)
             CHECK_FALSE(memory.try_release(s)); // that graph may use it at each launch
         another.launch(other);
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         memory.release(s);
         CHECK(pool.in_use_bytes() == 0);
         drain(s);
@@ -918,13 +918,13 @@ TEST_CASE("graph_memory: where CUDA does not say whose default stream frees, its
             recording graph(s);
             void* const p = memory.allocate(s, 1 * MiB);
             graph.end();
-            check(simulated_cuda::launch(by_default, {}, {{p, 1 * MiB}}, [&] { is_done = true; }), "launch"); // on device 0
-            check(cudaSetDevice(1), "cudaSetDevice");
+            check_cuda(simulated_cuda::launch(by_default, {}, {{p, 1 * MiB}}, [&] { is_done = true; }), "launch"); // on device 0
+            check_cuda(cudaSetDevice(1), "cudaSetDevice");
             for (std::uint64_t const call : {2u, 4u}) // the others are asked as an event is made
                 simulated_cuda::fail_call("cudaGetDevice", call, cudaErrorUnknown);
             memory.deallocate(by_default, p, 1 * MiB);
             CHECK(simulated_cuda::failed_calls() == 2);
-            check(cudaSetDevice(0), "cudaSetDevice");
+            check_cuda(cudaSetDevice(0), "cudaSetDevice");
         }
         bool goes = false;
         for (int tries = 0; tries < 20 && !goes; ++tries)
@@ -1240,10 +1240,10 @@ TEST_CASE("graph_memory: a free outside the capture on a stream that is no more 
         void* const p = memory.allocate(s, 1 * MiB);
         graph.end();
         graph.launch(last);
-        check(cudaMemsetAsync(p, 1, 1 * MiB, user), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, user), "cudaMemsetAsync");
         cudaStream_t gone = nullptr;
-        check(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+        check_cuda(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamDestroy(gone), "cudaStreamDestroy");
         memory.deallocate(gone, p, 1 * MiB); // against the rules
     }
     memory.release(last);

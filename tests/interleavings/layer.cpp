@@ -12,7 +12,7 @@
 #include <weir/layer/limit.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/stream.hpp>
 
 using interleavings::always;
@@ -25,7 +25,7 @@ using weir::on_host;
 namespace {
 
 /// The least pool that a layer can stand on. Its blocks are no memory.
-class roomy : public weir::resource<roomy> {
+class roomy : public weir::resource::pool_base<roomy> {
 public:
     static constexpr weir::memory_space space = weir::memory_space::host;
     static constexpr bool thread_safe = true;
@@ -54,7 +54,7 @@ private:
 };
 
 /// Made for one thread: a second one inside is a bug of the layer.
-class alone : public weir::resource<alone> {
+class alone : public weir::resource::pool_base<alone> {
 public:
     static constexpr weir::memory_space space = weir::memory_space::host;
     static constexpr bool thread_safe = false;

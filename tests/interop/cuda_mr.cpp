@@ -89,7 +89,7 @@ constexpr bool is_plugged_in() {
     using plug = resource<Pool>;
     constexpr memory_space space = weir::interop::cuda_mr::detail::space_of<Pool>::value;
     return is_resource<plug> && std::is_nothrow_copy_constructible_v<plug> && std::is_nothrow_copy_assignable_v<plug> &&
-           sizeof(plug) == (weir::detail::is_pool_ref<Pool> ? 3 : 2) * sizeof(void*) &&
+           sizeof(plug) == (weir::resource::detail::is_pool_ref<Pool> ? 3 : 2) * sizeof(void*) &&
            has<plug, device_accessible> == weir::base::device_accessible(space) &&
            has<plug, host_accessible> == weir::base::host_accessible(space);
 }
@@ -313,7 +313,7 @@ struct foreign_base {
         if (state->fails)
             state->fails();
         void* p = nullptr;
-        weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         ++state->live;
         return p;
     }
@@ -357,7 +357,7 @@ TEST_CASE_TEMPLATE("cuda_mr: any resource is a pool's upstream", Resource, new_f
             CHECK(pool.device() == 0);
             void* const p = pool.allocate(stream, 1000);
             CHECK(state.live == 1);
-            weir::check(cudaMemsetAsync(p, 1, 1000, stream), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemsetAsync(p, 1, 1000, stream), "cudaMemsetAsync");
             pool.deallocate(stream, p, 1000);
             pool.settle();
             pool.trim();
@@ -393,7 +393,7 @@ TEST_CASE("cuda_mr: a resource is asked with its device current, and while someb
     CHECK(from.device_number() == 1);
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     support::scoped_stream const stream;
-    weir::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    weir::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
     void* const chunk = from.acquire(1000);
     CHECK(state.device == 1);
     state.device = -1;
@@ -401,7 +401,7 @@ TEST_CASE("cuda_mr: a resource is asked with its device current, and while someb
     CHECK(state.device == 1);
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-    weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    weir::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     int now = -1;
     CHECK(cudaGetDevice(&now) == cudaSuccess);
     CHECK(now == 0);

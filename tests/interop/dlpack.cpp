@@ -27,7 +27,7 @@ static_assert(sizeof(DLManagedTensorVersioned) == sizeof(weir::interop::dlpack::
 
 namespace dlpack = weir::interop::dlpack;
 using support::scoped_stream;
-using weir::check;
+using weir::check_cuda;
 
 namespace {
 
@@ -126,13 +126,13 @@ TEST_CASE("dlpack: the consumer sees what the vector's stream wrote, and the mem
         std::vector<int> seen(many);
         dlpack::managed_tensor* const array =
             dlpack::export_vector(weir::device_vector<int>(pool, producer, ones), consumer);
-        check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer), "copy");
-        check(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, consumer), "cudaMemsetAsync"); // still under way
+        check_cuda(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer), "copy");
+        check_cuda(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, consumer), "cudaMemsetAsync"); // still under way
         array->deleter(array);
         weir::device_vector<int> next(pool, producer, many);
         next.zero_async();
-        check(cudaStreamSynchronize(consumer), "cudaStreamSynchronize");
-        check(cudaStreamSynchronize(producer), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(consumer), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(producer), "cudaStreamSynchronize");
         CHECK(seen == ones);
     });
 }
@@ -177,7 +177,7 @@ TEST_CASE("dlpack: an imported vector is used on its stream and given back behin
             CHECK(ours.side(0) == 500);
             CHECK(ours.device() == 0);
             std::vector<int> seen(500);
-            check(cudaMemcpyAsync(seen.data(), ours.data(), 2000, cudaMemcpyDefault, ours.stream().get()), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(seen.data(), ours.data(), 2000, cudaMemcpyDefault, ours.stream().get()), "cudaMemcpyAsync");
             dlpack::imported_vector<int> moved(std::move(ours));
             CHECK(ours.data() == nullptr);
             if (by_stream)
@@ -187,7 +187,7 @@ TEST_CASE("dlpack: an imported vector is used on its stream and given back behin
             CHECK(moved.size() == 0);
             moved.end_on(producer);
             CHECK(pool.state().live_blocks == 0);
-            check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(user), "cudaStreamSynchronize");
             CHECK(seen == std::vector<int>(500, 7));
         }
     });
@@ -204,15 +204,15 @@ TEST_CASE("dlpack: the producer's stream waits where it frees without being told
             dlpack::imported_vector<int> ours(dlpack::export_vector(std::move(given), weir::on_host), user);
             weir::order_after(user, producer);
             std::vector<int> seen(many);
-            check(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
-            check(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
+            check_cuda(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
+            check_cuda(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
             if (by_stream)
                 ours.end_on(producer);
             else
                 dlpack::imported_vector<int>(std::move(ours));
             weir::device_vector<int> next(pool, producer, many);
             next.zero_async();
-            check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(user), "cudaStreamSynchronize");
             CHECK(seen == std::vector<int>(many, 7));
         }
     });
@@ -225,8 +225,8 @@ struct lent {
     explicit lent(cudaStream_t consumer) : user(consumer) {
         weir::order_after(user, own);
         ours.emplace(array, user);
-        check(cudaMemcpyAsync(seen.data(), ours->data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
-        check(cudaMemsetAsync(ours->data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
+        check_cuda(cudaMemcpyAsync(seen.data(), ours->data(), sizeof(int) * many, cudaMemcpyDefault, user), "copy");
+        check_cuda(cudaMemsetAsync(ours->data(), 2, sizeof(int) * many, user), "cudaMemsetAsync"); // still under way
     }
     bool is_back() const { return pool.state().live_blocks == 0; }
     // The producer uses its memory again, if it has it.
@@ -234,9 +234,9 @@ struct lent {
         if (is_back() && pool.state().lost_bytes == 0) { // lost: nobody could say whether its stream was captured
             weir::device_vector<int> next(pool, own, many);
             next.zero_async();
-            check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(own), "cudaStreamSynchronize");
         }
-        check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(user), "cudaStreamSynchronize");
         CHECK(seen == std::vector<int>(many, 7));
         if (!is_back())
             array->deleter(array); // it would leak
@@ -257,14 +257,14 @@ TEST_CASE("dlpack: an import on the legacy stream ends beside a capture, which i
     support::every_schedule([] {
         lent array(cudaStreamLegacy);
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::capture graph(blocking, cudaStreamCaptureModeRelaxed);
         CHECK_SAYS(refusal_of([&] { array.ours->end_on(array.own); }), "legacy default stream");
         array.ours.reset();
         CHECK(array.is_back());
         CHECK(graph.unbroken());
         array.judge();
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -341,7 +341,7 @@ namespace {
 class campaign {
 public:
     explicit campaign(std::uint32_t seed) : random_(seed) {
-        check(cudaStreamCreate(&blocking_), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking_), "cudaStreamCreate");
     }
     ~campaign() { static_cast<void>(cudaStreamDestroy(blocking_)); }
 
@@ -360,7 +360,7 @@ public:
         end_capture();
         while (!arrays_.empty())
             end();
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         for (reading const& each : readings_)
             CHECK(each.seen == std::vector<char>(bytes, each.value));
         for (dlpack::managed_tensor* each : left_) // for graphs, which are gone
@@ -432,7 +432,7 @@ private:
             return;
         readings_.push_back({std::vector<char>(bytes), from.value});
         cudaStream_t const on = from.ours.stream().get();
-        check(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, on), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(readings_.back().seen.data(), from.ours.data(), bytes, cudaMemcpyDefault, on), "cudaMemcpyAsync");
     }
     void end() {
         if (arrays_.empty())
@@ -498,13 +498,13 @@ TEST_CASE("dlpack: default streams are those of the array's device, whichever is
         array = dlpack::export_vector(std::move(given), on_first);
     }
     CHECK(array->tensor.device.number == 0);
-    check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, on_first), "copy");
-    check(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, on_first), "cudaMemsetAsync");
+    check_cuda(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, on_first), "copy");
+    check_cuda(cudaMemsetAsync(array->tensor.data, 2, sizeof(int) * many, on_first), "cudaMemsetAsync");
     array->deleter(array);
     weir::device_vector<int> next(pool, cudaStreamLegacy, many);
     next.zero_async();
-    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
-    check(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
     CHECK(seen == sevens);
 
     next = weir::device_vector<int>(pool, on_first);
@@ -513,14 +513,14 @@ TEST_CASE("dlpack: default streams are those of the array's device, whichever is
     std::fill(seen.begin(), seen.end(), 0);
     {
         dlpack::imported_vector<int> ours(array, cudaStreamLegacy);
-        check(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, cudaStreamLegacy), "copy");
-        check(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, cudaStreamLegacy), "cudaMemsetAsync");
+        check_cuda(cudaMemcpyAsync(seen.data(), ours.data(), sizeof(int) * many, cudaMemcpyDefault, cudaStreamLegacy), "copy");
+        check_cuda(cudaMemsetAsync(ours.data(), 2, sizeof(int) * many, cudaStreamLegacy), "cudaMemsetAsync");
         weir::runtime::device_scope const other(1);
         dlpack::imported_vector<int>(std::move(ours));
     }
     next = weir::device_vector<int>(pool, on_first, many);
     next.zero_async();
-    check(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(on_first), "cudaStreamSynchronize");
     CHECK(seen == sevens);
 }
 
@@ -543,7 +543,7 @@ TEST_CASE("dlpack: a vector that lies on no device alone is exported behind the 
             CHECK((given.placed() == weir::order::placed_stream{cudaStreamLegacy, 1}));
             array = dlpack::export_vector(std::move(given), consumer);
         }
-        check(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer.get()), "copy");
+        check_cuda(cudaMemcpyAsync(seen.data(), array->tensor.data, sizeof(int) * many, cudaMemcpyDefault, consumer.get()), "copy");
         weir::synchronize(consumer);
         array->deleter(array);
         CHECK(seen == sevens);

@@ -30,7 +30,7 @@
 #include <weir/reuse/immediate.hpp>
 
 namespace pmr = weir::interop::pmr;
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::memory_space;
 using weir::MiB;
@@ -218,12 +218,12 @@ TEST_CASE("pmr: a buffer may end while its copy is on the way") {
         for (std::size_t round = 0; round < there.size(); ++round) {
             there[round] = device.allocate(s, bytes);
             std::pmr::vector<int> const numbers(count, static_cast<int>(round), &staging); // never what is on the way
-            check(cudaMemcpyAsync(there[round], numbers.data(), bytes, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(there[round], numbers.data(), bytes, cudaMemcpyDefault, s), "cudaMemcpyAsync");
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         for (std::size_t round = 0; round < there.size(); ++round) {
             std::vector<int> back(count);
-            check(cudaMemcpy(back.data(), there[round], bytes, cudaMemcpyDefault), "cudaMemcpy");
+            check_cuda(cudaMemcpy(back.data(), there[round], bytes, cudaMemcpyDefault), "cudaMemcpy");
             CHECK(back == std::vector<int>(count, static_cast<int>(round)));
             device.deallocate(s, there[round], bytes);
         }
@@ -243,7 +243,7 @@ TEST_CASE("pmr: a default stream is that of the device which was current, also w
     weir::interop::pmr::resource from(pool, cudaStreamLegacy);
     void* const p = from.allocate(bytes);
     std::memset(p, 7, bytes);
-    weir::check(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+    weir::check_cuda(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
     {
         weir::runtime::device_scope const other(1);
         from.deallocate(p, bytes);
@@ -252,7 +252,7 @@ TEST_CASE("pmr: a default stream is that of the device which was current, also w
         pool.deallocate(weir::on_host, next, bytes);
     }
     std::vector<char> seen(bytes);
-    weir::check(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+    weir::check_cuda(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(seen == std::vector<char>(bytes, 7));
 }
 

@@ -238,16 +238,16 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
         weir::order_after(cudaStream_t{}, stream);
         for (int i = 0; i < 20; ++i) // so that it lasts
             more.assign(source);
-        weir::check(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
+        weir::check_cuda(cudaMemcpyAsync(first, source.data(), sevens.size(), cudaMemcpyDefault, cudaStream_t{}), "cudaMemcpyAsync");
         weir::order::placed_stream freed_on(stream);
         CHECK(weir::interop::thrust::detail::wait_for_default_stream(freed_on, {cudaStream_t{}, 0}));
         CHECK(freed_on.stream == weir::stream_ref(stream));
         pool.deallocate(stream, first, sevens.size());
         void* const second = pool.allocate(stream, sevens.size());
         CHECK(second == first);
-        weir::check(cudaMemsetAsync(second, 1, sevens.size(), stream), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(second, 1, sevens.size(), stream), "cudaMemsetAsync");
         unsigned char last = 0;
-        weir::check(cudaMemcpyAsync(&last, static_cast<char*>(second) + sevens.size() - 1, 1, cudaMemcpyDefault, stream),
+        weir::check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(second) + sevens.size() - 1, 1, cudaMemcpyDefault, stream),
                     "cudaMemcpyAsync");
         weir::synchronize(cudaStream_t{});
         weir::synchronize(stream);
@@ -259,11 +259,11 @@ TEST_CASE("thrust: a vector's memory is free once the default stream, where it w
 TEST_CASE("thrust: the wait for the default stream breaks no capture") {
     support::every_schedule([] {
         cudaStream_t blocking = nullptr;
-        weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        weir::check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::scoped_stream stream;
         weir::order::placed_stream last(stream);
         for (cudaStream_t const captured : {blocking, static_cast<cudaStream_t>(stream)}) {
-            weir::check(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+            weir::check_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
             bool waited = false;
             std::thread([&] {
                 waited = weir::interop::thrust::detail::wait_for_default_stream(last, {cudaStream_t{}, 0});
@@ -272,9 +272,9 @@ TEST_CASE("thrust: the wait for the default stream breaks no capture") {
             CHECK(last.stream == weir::stream_ref(stream));
             cudaGraph_t graph = nullptr;
             CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
-            weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+            weir::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         }
-        weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("thrust: what ends while the default stream is captured stays for its 
     void* const q = from.allocate_by_default(1000, 1);
     {
         support::capture const graph(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal);
-        weir::check(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
         from.deallocate_by_default(p, 1000, 1);
         CHECK_FALSE(weir::runtime::is_capturing(stream));
         CHECK(pool.state().lost_bytes != 0);
@@ -321,7 +321,7 @@ TEST_CASE("thrust: beside the capture of the default stream, memory of the legac
     void* const p = from.allocate_by_default(1000, 1);
     {
         support::capture graph(cudaStreamPerThread, cudaStreamCaptureModeRelaxed);
-        weir::check(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(p, 1, 1000, cudaStreamPerThread), "cudaMemsetAsync");
         from.deallocate_by_default(p, 1000, 1);
         CHECK(graph.unbroken());
     }
@@ -400,7 +400,7 @@ TEST_CASE("thrust: page-locked memory that is freed on a default stream is freed
     weir::interop::thrust::pinned_allocator<char> from(pool, cudaStreamLegacy);
     char* const p = from.allocate(bytes);
     std::memset(p, 7, bytes);
-    weir::check(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+    weir::check_cuda(cudaMemcpyAsync(target.data(), p, bytes, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
     {
         weir::runtime::device_scope const other(1);
         CHECK(from != weir::interop::thrust::pinned_allocator<char>(pool, cudaStreamLegacy));
@@ -410,7 +410,7 @@ TEST_CASE("thrust: page-locked memory that is freed on a default stream is freed
         pool.deallocate(weir::on_host, next, bytes);
     }
     std::vector<char> seen(bytes);
-    weir::check(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+    weir::check_cuda(cudaMemcpy(seen.data(), target.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(seen == std::vector<char>(bytes, 7));
 }
 
@@ -427,12 +427,12 @@ TEST_CASE("thrust: a vector that ends while the default stream uses it keeps its
         first = thrust::raw_pointer_cast(x.data());
         for (int i = 0; i < 100; ++i) // so that it lasts
             more.assign(source);
-        weir::check(cudaMemcpyAsync(thrust::raw_pointer_cast(x.data()), source.data(), bytes, cudaMemcpyDefault, cudaStream_t{}),
+        weir::check_cuda(cudaMemcpyAsync(thrust::raw_pointer_cast(x.data()), source.data(), bytes, cudaMemcpyDefault, cudaStream_t{}),
                     "cudaMemcpyAsync");
     }
     weir::device_buffer second(pool, stream, bytes);
     CHECK(second.data() == first);
-    weir::check(cudaMemsetAsync(second.data(), 5, bytes, stream), "cudaMemsetAsync");
+    weir::check_cuda(cudaMemsetAsync(second.data(), 5, bytes, stream), "cudaMemsetAsync");
     weir::synchronize(cudaStream_t{});
     weir::synchronize(stream);
     std::vector<char> host(bytes);
@@ -461,7 +461,7 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
         }
     } closed;
     xs.assign(host);
-    weir::check(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
+    weir::check_cuda(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
     thrust::sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
     CHECK_FALSE(closed.given_up);
@@ -497,7 +497,7 @@ TEST_CASE_TEMPLATE("thrust: vectors that the host reaches live in a managed or p
                 CHECK(pool.allocations.back().bytes == 4000);
                 CHECK(pool.allocations.back().stream == weir::on_host); // the host may touch it at once
                 x.resize(1500, 8);
-                weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 int* const raw = thrust::raw_pointer_cast(x.data());
                 CHECK(raw[999] == 7);
                 CHECK(raw[1499] == 8);
@@ -505,7 +505,7 @@ TEST_CASE_TEMPLATE("thrust: vectors that the host reaches live in a managed or p
                 CHECK(x.front() == 5);
                 kind y(host.begin(), host.end(), typename kind::allocator_type(pool, stream));
                 thrust::sort(y.begin(), y.end());
-                weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 CHECK(std::vector<int>(y.begin(), y.end()) == sorted(host));
                 x = y;
                 CHECK(x.get_allocator() == y.get_allocator());

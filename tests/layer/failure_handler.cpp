@@ -597,7 +597,7 @@ struct with_limit<weir::driver_pool> {
 };
 
 void write(void* p, std::size_t bytes, cudaStream_t stream) {
-    weir::check(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
+    weir::check_cuda(cudaMemsetAsync(p, 1, bytes, stream), "cudaMemsetAsync");
 }
 
 } // namespace
@@ -754,8 +754,8 @@ TEST_CASE_TEMPLATE("failure_handler: threads free in the handler what the others
                 for (int round = 0; round < 200; ++round)
                     if (void* const p = support::try_take(pool, mine, cache::bytes)) {
                         if (Pool::space != weir::memory_space::host)
-                            weir::check(cudaMemsetAsync(p, 1, cache::bytes, mine), "cudaMemsetAsync");
-                        weir::check(cudaStreamSynchronize(mine),
+                            weir::check_cuda(cudaMemsetAsync(p, 1, cache::bytes, mine), "cudaMemsetAsync");
+                        weir::check_cuda(cudaStreamSynchronize(mine),
                                     "cudaStreamSynchronize"); // the stream ends first
                         cached.put(p, on_host);
                         got.fetch_add(1);

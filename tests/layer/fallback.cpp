@@ -51,7 +51,7 @@ static_assert(std::is_same_v<decltype(fallback(std::declval<counting_pool<>&>(),
 namespace {
 
 // Answers less than a fallback may pass on.
-struct plain : weir::resource<plain> {
+struct plain : weir::resource::pool_base<plain> {
     static constexpr memory_space space = memory_space::host;
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;

@@ -73,7 +73,7 @@ std::string address(void const* p) {
 }
 
 // Has one block, which costs it no host memory.
-struct one_block : weir::resource<one_block> {
+struct one_block : weir::resource::pool_base<one_block> {
     static constexpr weir::memory_space space = weir::memory_space::host;
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = true;
@@ -604,7 +604,7 @@ TEST_CASE("guard: threads share its ledger, and its largest blocks are told mean
 
 namespace {
 // Hands out what it is told to.
-struct told_pool : weir::resource<told_pool> {
+struct told_pool : weir::resource::pool_base<told_pool> {
     static constexpr weir::memory_space space = weir::memory_space::host;
     static constexpr bool thread_safe = true;
     static constexpr bool stream_ordered = true;

@@ -58,6 +58,27 @@ TEST_CASE("limit: is exact, to the byte") {
     CHECK(pool.requested_bytes() == 0);
 }
 
+TEST_CASE("limit: a new one takes nothing back, and is exact from then on") {
+    limited pool(std::size_t{1} << 40); // of which each shard may keep some
+    void* const a = pool.try_allocate(on_host, 600);
+    void* const b = pool.try_allocate(on_host, 400);
+    pool.deallocate(on_host, b, 400);
+    pool.set_limit(500);
+    CHECK(pool.limit_bytes() == 500);
+    CHECK(pool.state().limit_bytes == 500);
+    CHECK(pool.requested_bytes() == 600);
+    CHECK(pool.try_allocate(on_host, 1) == nullptr);
+    pool.deallocate(on_host, a, 600);
+    CHECK(pool.try_allocate(on_host, 501) == nullptr);
+    void* const c = pool.try_allocate(on_host, 500);
+    CHECK(c != nullptr);
+    pool.set_limit(501);
+    void* const d = pool.try_allocate(on_host, 1);
+    CHECK(d != nullptr);
+    pool.deallocate(on_host, c, 500);
+    pool.deallocate(on_host, d, 1);
+}
+
 TEST_CASE("limit: zero bytes are no bytes, and null takes nothing off") {
     limited pool(10);
     void* const p = pool.try_allocate(on_host, 10);
@@ -162,7 +183,7 @@ TEST_CASE("limit: what the pool below could never hold is refused with that pool
     std::string const below = ", and its pool 'card' (0 B in use, 0 B reserved, limit 2 MiB) refuses: it needs a chunk of ";
     std::string const never = tenant.refusal(3 * MiB, 16).c_str();
     CHECK(never.find(said + below) == 0);
-    CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise pool_options::limit") !=
+    CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise the pool's limit") !=
           std::string::npos);
     CHECK(never.find("the layer's limit") == std::string::npos);
     CHECK(tenant.refusal(3 * MiB / 2, 16) == (said + "; ask for at most 1048576 bytes (1 MiB), or raise the layer's limit").c_str());

@@ -41,7 +41,7 @@ template <class Pool>
 struct says_device<Pool, std::void_t<decltype(std::declval<Pool const&>().device())>> : std::true_type {};
 
 // A member that the pool lacks is absent here too.
-struct placeless : weir::resource<placeless> {
+struct placeless : weir::resource::pool_base<placeless> {
     static constexpr weir::memory_space space = weir::memory_space::host;
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <weir/order/graph_life.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::order::graph_life;
 
 static_assert(noexcept(graph_life()) && noexcept(std::declval<graph_life const&>().is_over()));
@@ -33,20 +33,20 @@ TEST_CASE("graph_life: it lasts as long as its graph and what was made of it, an
     support::every_schedule([] {
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
-        check(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
+        check_cuda(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
         graph_life life(graph);
         graph_life const copy = life;
         graph_life const another(graph);
         cudaGraphExec_t runs = nullptr;
-        check(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK_FALSE(life.is_over());
         CHECK_FALSE(copy.is_over());
         life = graph_life(); // nobody asks it any more
         CHECK(life.is_over());
         CHECK_FALSE(another.is_over());
-        check(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
         CHECK(ends(copy, s));
         CHECK(ends(another, s));
     });
@@ -65,11 +65,11 @@ TEST_CASE("graph_life: where CUDA has no memory to watch a graph it throws what 
         CAPTURE(call);
         simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
         cudaGraph_t graph = nullptr;
-        check(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
+        check_cuda(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
         simulated_cuda::fail_call(call, 1, cudaErrorMemoryAllocation);
         CHECK_THROWS_AS(graph_life{graph}, std::bad_alloc);
         CHECK(cudaPeekAtLastError() == cudaSuccess);
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     }
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("graph_life: whatever host memory is left, a graph is watched or as it
         simulated_cuda::world const world;
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
-        check(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
+        check_cuda(cudaGraphCreate(&graph, 0), "cudaGraphCreate");
         graph_life life;
         try {
             support::failing_new const fails(failures);
@@ -93,7 +93,7 @@ TEST_CASE("graph_life: whatever host memory is left, a graph is watched or as it
             life = graph_life(graph);
         }
         CHECK_FALSE(life.is_over());
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         CHECK(ends(life, s));
     }
     CHECK(thrown >= 4);

@@ -9,29 +9,29 @@
 #include <vector>
 #include <weir/order/order_after.hpp>
 
-using weir::check;
+using weir::check_cuda;
 
 TEST_CASE("order_after: later work sees what was enqueued earlier on another stream") {
     support::every_schedule([] {
         support::scoped_stream a, b, c;
         std::size_t const bytes = std::size_t{1} << 20;
         void *from = nullptr, *to = nullptr;
-        check(cudaMalloc(&from, bytes), "cudaMalloc");
-        check(cudaMalloc(&to, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&from, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&to, bytes), "cudaMalloc");
         for (int value = 1; value <= 5; ++value) {
-            check(cudaMemsetAsync(from, value, bytes, a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(from, value, bytes, a), "cudaMemsetAsync");
             weir::order_after(b, a);
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
             weir::order_after(c, b); // orders add up
             std::vector<unsigned char> host(bytes);
-            check(cudaMemcpyAsync(host.data(), to, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync");
-            check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+            check_cuda(cudaMemcpyAsync(host.data(), to, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync");
+            check_cuda(cudaStreamSynchronize(c), "cudaStreamSynchronize");
             CHECK(host == std::vector<unsigned char>(bytes, static_cast<unsigned char>(value)));
             weir::order_after(a, c);
         }
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        check(cudaFree(from), "cudaFree");
-        check(cudaFree(to), "cudaFree");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaFree(from), "cudaFree");
+        check_cuda(cudaFree(to), "cudaFree");
     });
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("order_after: a stream is after itself at no cost, and the default str
         weir::order_after(a, cudaStream_t{});
         weir::order_after(cudaStreamPerThread, a);
         weir::order_after(cudaStreamLegacy, cudaStreamPerThread);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -64,18 +64,18 @@ TEST_CASE("order_after: the earlier stream may end at once") {
     support::every_schedule([] {
         support::scoped_stream b;
         void* p = nullptr;
-        check(cudaMalloc(&p, 4096), "cudaMalloc");
+        check_cuda(cudaMalloc(&p, 4096), "cudaMalloc");
         {
             support::scoped_stream a;
-            check(cudaMemsetAsync(p, 7, 4096, a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 7, 4096, a), "cudaMemsetAsync");
             weir::order_after(b, a);
         }
         unsigned char last = 0;
-        check(cudaMemcpyAsync(&last, static_cast<char*>(p) + 4095, 1, cudaMemcpyDefault, b),
+        check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(p) + 4095, 1, cudaMemcpyDefault, b),
               "cudaMemcpyAsync");
-        check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(b), "cudaStreamSynchronize");
         CHECK(last == 7);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 
@@ -95,18 +95,18 @@ TEST_CASE("order_after: every call of CUDA may fail, and is reported") {
 TEST_CASE("order_after: a captured stream is not made to wait for work outside its graph, and its capture lives on") {
     support::every_schedule([] {
         support::scoped_stream const a, b;
-        check(cudaStreamBeginCapture(b, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(b, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
         CHECK_THROWS_AS(weir::order_after(b, a), weir::usage_error);
         cudaGraph_t graph = nullptr;
         CHECK(cudaStreamEndCapture(b, &graph) == cudaSuccess);
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     });
 }
 
 TEST_CASE("order_after: the legacy stream is refused while a captured stream waits for it, and the capture lives on") {
     support::every_schedule([] {
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         support::scoped_stream apart;
         {
             support::capture graph(blocking);
@@ -114,7 +114,7 @@ TEST_CASE("order_after: the legacy stream is refused while a captured stream wai
             CHECK_THROWS_AS(weir::order_after(cudaStreamLegacy, apart), weir::usage_error);
             CHECK(graph.unbroken());
         }
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -139,14 +139,14 @@ TEST_CASE("order_after: what is captured is waited for by its own graph alone, a
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("order_after: a fork of a capture on another device than the memory's is a fork like others") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const s, t;
     support::capture graph(s);
     weir::order_after(weir::order::placed_stream{t, 0}, weir::order::placed_stream{s, 0});
     CHECK(weir::runtime::is_capturing(t));
     weir::order_after(weir::order::placed_stream{s, 0}, weir::order::placed_stream{t, 0});
     CHECK(graph.unbroken());
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
 TEST_CASE("order_after: a default stream is its device's, whichever is current") {
@@ -160,11 +160,11 @@ TEST_CASE("order_after: a default stream is its device's, whichever is current")
         simulated_cuda::gate gate;
         REQUIRE(gate.close(each) == cudaSuccess); // device 0's
         weir::order_after(second, first);
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         CHECK(cudaStreamQuery(each) == cudaErrorNotReady);
         gate.open();
-        check(cudaStreamSynchronize(each), "cudaStreamSynchronize");
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaStreamSynchronize(each), "cudaStreamSynchronize");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         CHECK(cudaStreamQuery(each) == cudaSuccess);
     }
 }

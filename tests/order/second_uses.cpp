@@ -19,7 +19,7 @@
 #include <weir/runtime/wait.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::order::second_uses;
 
 TEST_CASE("second_uses: a block that nobody marked has none") {
@@ -54,15 +54,15 @@ TEST_CASE("second_uses: an event covers what was enqueued before the mark, and n
         support::scoped_stream const a;
         second_uses uses;
         void* p = nullptr;
-        check(cudaMalloc(&p, 4096), "cudaMalloc");
-        check(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
+        check_cuda(cudaMalloc(&p, 4096), "cudaMalloc");
+        check_cuda(cudaMemsetAsync(p, 1, 4096, a), "cudaMemsetAsync");
         uses.add(1024, a);
         weir::base::growing_array<weir::runtime::event> const events = uses.take(1024, weir::on_host).events;
         REQUIRE(events.size() == 1);
         events[0].synchronize();
         CHECK(weir::order::all_reached(events));
         weir::synchronize(a);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("second_uses: all_reached asks every event") {
         CHECK(weir::order::all_reached(events)); // one reached, one never recorded
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::gate held;
-        check(held.close(b), "gate");
+        check_cuda(held.close(b), "gate");
         events[1].record(b);
         CHECK_FALSE(weir::order::all_reached(events));
         std::swap(events[0], events[1]);
@@ -156,7 +156,7 @@ TEST_CASE("second_uses: streams of any device are marked on their own") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     second_uses uses;
     for (int i = 0; i < devices; ++i) {
         weir::runtime::device_scope const there(i);
@@ -261,7 +261,7 @@ TEST_CASE("second_uses: a block that is marked again and again has few events, t
         for (int i = 0; i < 2000; ++i) {
             uses.add(64, s);
             if (i % 50 == 49)
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         }
         auto const left = uses.take(64, weir::on_host).events;
         most = left.size();
@@ -280,7 +280,7 @@ TEST_CASE("second_uses: what is not over is never dropped") {
     uses.add(64, t);
     for (int i = 0; i < 500; ++i) {
         uses.add(64, s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
     CHECK_FALSE(weir::order::all_reached(uses.take(64, weir::on_host).events));
     held.open();

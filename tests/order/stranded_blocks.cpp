@@ -13,7 +13,7 @@
 #include <weir/order/stranded_blocks.hpp>
 #include <weir/runtime/capture.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 using weir::base::range;
@@ -69,16 +69,16 @@ TEST_CASE("stranded_blocks: what a graph may use is lost until nothing is left o
         CHECK_FALSE(list.add_for_graph(range{9 * MiB, 1 * MiB}, {})); // whose graph is not known
         cudaGraph_t graphs[2] = {};
         for (std::size_t i = 0; i != 2; ++i) {
-            check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+            check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
             for (std::size_t block = 1; block <= 2; ++block)
                 CHECK(list.add_for_graph(range{(2 * i + block) * MiB, 1 * KiB}, weir::runtime::capture_of(s)));
-            check(cudaStreamEndCapture(s, &graphs[i]), "cudaStreamEndCapture");
+            check_cuda(cudaStreamEndCapture(s, &graphs[i]), "cudaStreamEndCapture");
         }
         list.look_at_graphs();
         CHECK(list.graph_bytes() == 4 * KiB);
         CHECK(list.bytes() == 0);
         for (std::size_t left : {2 * KiB, std::size_t{0}}) {
-            check(cudaGraphDestroy(graphs[left == 0]), "cudaGraphDestroy");
+            check_cuda(cudaGraphDestroy(graphs[left == 0]), "cudaGraphDestroy");
             for (int turns = 0; turns < 1'000'000 && list.graph_bytes() != left; ++turns) { // CUDA may tell a little later
                 static_cast<void>(cudaStreamQuery(s));
                 list.look_at_graphs();
@@ -99,10 +99,10 @@ TEST_CASE("stranded_blocks: without host memory what a graph left stays lost unt
         support::scoped_stream const s;
         stranded_blocks list;
         cudaGraph_t graph = nullptr;
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
         CHECK(list.add_for_graph(range{1 * MiB, 1 * KiB}, weir::runtime::capture_of(s)));
-        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         for (int turns = 0; turns < 1'000'000 && list.graph_bytes() != 0; ++turns) { // CUDA may tell a little later
             static_cast<void>(cudaStreamQuery(s));
             {

@@ -57,7 +57,7 @@ namespace {
 
 // A stream that stands still after the events of 'passed', and before those of 'late'.
 struct stage {
-    void stop() { weir::check(gate.close(stream), "gate"); }
+    void stop() { weir::check_cuda(gate.close(stream), "gate"); }
     static std::uint64_t queries() { return simulated_cuda::calls("cudaEventQuery"); }
     // What is answered, and whether CUDA was asked.
     bool asks(event const& which, bool expected) {

@@ -56,7 +56,7 @@
 using support::recorded_upstream;
 using support::sentence_of;
 using support::upstream_ledger;
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::leak_action;
 using weir::memory_space;
@@ -208,14 +208,14 @@ TEST_CASE("pool: is on the device that was current, or its upstream's") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     device_pool current;
     device_pool last(upstream::device(devices - 1));
     CHECK(current.device() == 0);
     CHECK(last.device() == devices - 1);
     void* const p = last.allocate_sync(1 * MiB);
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.device == devices - 1);
     last.deallocate_sync(p, 1 * MiB);
     CHECK(weir::runtime::current_device() == 0);
@@ -366,9 +366,9 @@ TEST_CASE("pool: the limit is exact, to the last page") {
             CHECK(error.pool_name() == "small");
             CHECK(error.reason() ==
                   (pages == 1 ? "it needs a chunk of 8192 bytes (8 KiB), more than the pool's limit of 4096 bytes (4 KiB); ask "
-                                "for less or raise pool_options::limit"
+                                "for less or raise the pool's limit"
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
-                                "of 8 KiB; raise pool_options::limit or free something"));
+                                "of 8 KiB; raise the pool's limit or free something"));
             std::string const aligned = pool.refusal(10, 8192);
             CHECK(aligned.find(" (a block aligned to 8192)") != std::string::npos);
             std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
@@ -386,7 +386,7 @@ TEST_CASE("pool: a limit below a page admits nothing, and the upstream is never 
     for (std::size_t limit : {std::size_t{0}, std::size_t{1}, std::size_t{4095}}) {
         recorded_pool<> pool(recorded_upstream<>(ledger), pool_options{}.limit(limit));
         CHECK(pool.try_allocate(on_host, 1) == nullptr);
-        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(1)); }), "raise pool_options::limit");
+        CHECK_SAYS(refusal_of([&] { static_cast<void>(pool.allocate_sync(1)); }), "raise the pool's limit");
     }
     CHECK(ledger.asked.empty());
 }
@@ -561,7 +561,7 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
     CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
-                                           "take 8 KiB of free memory back; raise pool_options::limit or free something");
+                                           "take 8 KiB of free memory back; raise the pool's limit or free something");
     CHECK(pool.reserved_bytes() == 2 * 4096);
     void* const q = pool.allocate_sync(3 * 4096); // taken: there is room
     CHECK(pool.reserved_bytes() == 3 * 4096);
@@ -601,7 +601,7 @@ TEST_CASE("pool: trim gives back what work still uses only after it has been wai
         support::scoped_stream const s;
         device_pool pool;
         void* const p = support::take(pool, s, 20 * MiB);
-        check(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
         support::give(pool, s, p, 20 * MiB);
         pool.settle();
         CHECK(pool.reserved_bytes() == 20 * MiB);
@@ -615,7 +615,7 @@ TEST_CASE("pool: settle makes everything that was freed anyone's") {
         support::scoped_stream const a, b;
         device_pool pool(pool_options{}.limit(32 * MiB));
         void* const p = support::take(pool, a, 30 * MiB);
-        check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
         support::give(pool, a, p, 30 * MiB);
         pool.settle();
         void* const q = support::try_take(pool, b, 30 * MiB);
@@ -683,22 +683,22 @@ TEST_CASE("pool: one that ends waits for the work that uses its memory") {
         {
             device_pool pool;
             void* const p = support::take(pool, s, 1 * MiB);
-            check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
             support::give(pool, s, p, 1 * MiB);
         }
         {
             // An upstream that does not wait when it takes memory back: the pool does.
             void* memory = nullptr;
-            check(cudaMalloc(&memory, 4 * MiB), "cudaMalloc");
+            check_cuda(cudaMalloc(&memory, 4 * MiB), "cudaMalloc");
             {
                 weir::pool<upstream::span<memory_space::device>, mixed, reuse::stream_ordered<>> pool(
                     upstream::span<memory_space::device>(memory, 4 * MiB));
                 void* const p = support::take(pool, s, 1 * MiB);
-                check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
                 support::give(pool, s, p, 1 * MiB);
             }
             CHECK(cudaStreamQuery(s) == cudaSuccess);
-            check(cudaFree(memory), "cudaFree");
+            check_cuda(cudaFree(memory), "cudaFree");
         }
     });
 }
@@ -731,11 +731,11 @@ TEST_CASE("pool: one that ends with live blocks waits for the devices that may u
         CAPTURE(opened);
         simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).late(), support::report_all);
         support::scoped_stream const s;
-        check(cudaSetDevice(1), "cudaSetDevice");
+        check_cuda(cudaSetDevice(1), "cudaSetDevice");
         support::scoped_stream const far;
         void* there = nullptr;
-        check(cudaMalloc(&there, 1 * MiB), "cudaMalloc");
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaMalloc(&there, 1 * MiB), "cudaMalloc");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         {
             upstream::virtual_memory<> memory(0);
             if (opened)
@@ -744,15 +744,15 @@ TEST_CASE("pool: one that ends with live blocks waits for the devices that may u
                 memory, pool_options{}.on_leak(weir::leak_action::ignore));
             void* const p = pool.allocate(s, 1 * MiB);
             simulated_cuda::note_allocate(p, 1 * MiB, s);
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             if (opened)
-                check(simulated_cuda::launch(far, {}, {{p, 1 * MiB}}), "launch");
+                check_cuda(simulated_cuda::launch(far, {}, {{p, 1 * MiB}}), "launch");
             else // which needs no access
-                check(cudaMemcpyPeerAsync(p, 0, there, 1, 1 * MiB, far), "cudaMemcpyPeerAsync");
+                check_cuda(cudaMemcpyPeerAsync(p, 0, there, 1, 1 * MiB, far), "cudaMemcpyPeerAsync");
             CHECK(simulated_cuda::pending() != 0);
         }
         CHECK(simulated_cuda::pending() == 0);
-        check(cudaFree(there), "cudaFree");
+        check_cuda(cudaFree(there), "cudaFree");
     }
 }
 
@@ -765,19 +765,19 @@ TEST_CASE_TEMPLATE("pool: one that ends waits for the graph that uses what its c
     {
         weir::pool<upstream::virtual_memory<>, mixed, Reuse> pool; // which unmaps without a wait
         void* const p = support::take(pool, s, 1 * MiB);
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
         pool.deallocate(s, p, 1 * MiB);
-        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
-        check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
         simulated_cuda::note_free(p, 1 * MiB, s);
         CHECK(pool.state().live_blocks == 0);
         CHECK(simulated_cuda::pending() != 0);
     }
     CHECK(simulated_cuda::pending() == 0);
-    check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 TEST_CASE("pool: one that ends waits for the last use of bytes that went out again and came back on the host") {
@@ -791,7 +791,7 @@ TEST_CASE("pool: one that ends waits for the last use of bytes that went out aga
             support::give(pool, a, young, 1 * MiB);
         }
         void* const q = support::take(pool, a, 1 * MiB);
-        check(cudaMemsetAsync(q, 1, 1 * MiB, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(q, 1, 1 * MiB, a), "cudaMemsetAsync");
         support::give(pool, a, q, 1 * MiB);
         void* const p = support::take(pool, a, 1 * MiB); // and nothing is enqueued that uses it
         CHECK(p == q);
@@ -812,18 +812,18 @@ TEST_CASE_TEMPLATE("pool: one that ends waits for nobody else's work", Reuse, re
         simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
         support::scoped_stream const s, stranger;
         simulated_cuda::gate gate;
-        check(gate.close(stranger), "gate");
+        check_cuda(gate.close(stranger), "gate");
         {
             weir::pool<upstream::virtual_memory<>, mixed, Reuse> pool;
             std::vector<void*> blocks(1000);
             for (void*& p : blocks) {
                 p = support::take(pool, s, 1000);
-                check(cudaMemsetAsync(p, 1, 1000, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, 1000, s), "cudaMemsetAsync");
             }
             for (void* p : blocks)
                 support::give(pool, s, p, 1000);
             if (synchronised)
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         }
         CHECK(cudaStreamQuery(s) == cudaSuccess);
         CHECK(cudaStreamQuery(stranger) == cudaErrorNotReady);
@@ -848,7 +848,7 @@ TEST_CASE("pool: what two streams freed, and others have used, joins for a third
         pool.deallocate(a, p, 2 * MiB);
         pool.deallocate(b, q, 2 * MiB);
         for (cudaStream_t each : {static_cast<cudaStream_t>(a), static_cast<cudaStream_t>(b), static_cast<cudaStream_t>(user)})
-            check(cudaStreamSynchronize(each), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(each), "cudaStreamSynchronize");
         void* const whole = pool.allocate(c, 4 * MiB);
         CHECK(pool.reserved_bytes() == 4 * MiB);
         pool.deallocate(c, whole, 4 * MiB);
@@ -861,22 +861,22 @@ TEST_CASE_TEMPLATE("pool: the default streams are streams like others", Pool, de
         Pool pool;
         for (cudaStream_t s : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread, static_cast<cudaStream_t>(own)}) {
             void* p = support::take(pool, s, 10000);
-            check(cudaMemsetAsync(p, 1, 10000, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 10000, s), "cudaMemsetAsync");
             support::give(pool, s, p, 10000);
             p = support::take(pool, s, 10000);
-            check(cudaMemsetAsync(p, 2, 10000, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 2, 10000, s), "cudaMemsetAsync");
             support::give(pool, s, p, 10000);
         }
         std::thread([&] {
             void* const p = support::take(pool, cudaStreamPerThread, 10000);
-            check(cudaMemsetAsync(p, 3, 10000, cudaStreamPerThread), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 3, 10000, cudaStreamPerThread), "cudaMemsetAsync");
             support::give(pool, cudaStreamPerThread, p, 10000);
         }).join();
         void* const p = support::take(pool, cudaStreamPerThread, 10000);
-        check(cudaMemsetAsync(p, 4, 10000, cudaStreamPerThread), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 4, 10000, cudaStreamPerThread), "cudaMemsetAsync");
         support::give(pool, cudaStreamPerThread, p, 10000);
         CHECK(pool.in_use_bytes() == 0);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -907,7 +907,7 @@ TEST_CASE_TEMPLATE("pool: on the host, memory is nobody's when it comes and nobo
         support::scoped_stream const a;
         Pool pool(pool_options{}.limit(32 * MiB));
         void* const p = support::take(pool, a, 30 * MiB);
-        check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
         support::give(pool, a, p, 30 * MiB);
         void* const q = pool.allocate_sync(30 * MiB); // waits for the work
         CHECK(q == p);
@@ -926,9 +926,9 @@ TEST_CASE_TEMPLATE("pool: a block's free waits for the streams that it was used 
         Pool pool(pool_options{}.limit(32 * MiB));
         for (int round = 0; round < 5; ++round) {
             void* const p = support::take(pool, a, 30 * MiB);
-            check(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
-            check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
-            check(cudaMemsetAsync(p, 2, 30 * MiB, b), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(p, 1, 30 * MiB, a), "cudaMemsetAsync");
+            check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 2, 30 * MiB, b), "cudaMemsetAsync");
             pool.used_on(p, b);
             pool.used_on(p, on_host); // the host's uses are over when it frees
             pool.used_on(nullptr, b);
@@ -946,7 +946,7 @@ TEST_CASE_TEMPLATE("pool: a stream of another device is refused with a sentence"
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     if (devices < 2)
         return;
     Pool pool(upstream::device(0));
@@ -1002,7 +1002,7 @@ TEST_CASE("pool: a trim on a full device gives back what is at rest before it wa
         for (void* p = nullptr; cudaMalloc(&p, bytes) == cudaSuccess;)
             others.push_back(p);
     static_cast<void>(cudaGetLastError());
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     {
         support::capture graph(captured);
         CHECK(pool.trim() >= 90 * MiB);
@@ -1010,7 +1010,7 @@ TEST_CASE("pool: a trim on a full device gives back what is at rest before it wa
         CHECK(graph.unbroken());
     }
     for (void* each : others)
-        check(cudaFree(each), "cudaFree");
+        check_cuda(cudaFree(each), "cudaFree");
 }
 #endif
 
@@ -1106,7 +1106,7 @@ TEST_CASE_TEMPLATE("pool: housekeeping does not break the capture of another str
         for (int i = 0; i < 3; ++i)
             blocks.push_back(support::take(pool, a, 14 * MiB)); // grows
         for (void* each : blocks) {
-            check(cudaMemsetAsync(each, 1, 14 * MiB, a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(each, 1, 14 * MiB, a), "cudaMemsetAsync");
             support::give(pool, a, each, 14 * MiB);
         }
         void* const p = support::take(pool, b, 14 * MiB); // from the other stream: queries, waits
@@ -1123,7 +1123,7 @@ TEST_CASE_TEMPLATE("pool: housekeeping does not break the capture of another str
         static_cast<void>(pool.state());
         CHECK(graph.unbroken());
         support::give(pool, captured, seen, 1000);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -1155,6 +1155,7 @@ TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at e
             if (pool.reserved_bytes() > 48 * MiB || pool.state().reserved_bytes > 48 * MiB)
                 wrong.fetch_add(1);
             static_cast<void>(pool.owns(&pool));
+            pool.set_limit(pool.limit_bytes() == 48 * MiB ? 40 * MiB : 48 * MiB);
             std::this_thread::yield();
         }
     });
@@ -1194,7 +1195,7 @@ TEST_CASE_TEMPLATE("pool: several threads share a pool, and the limit holds at e
     CHECK(taken_bytes.load() > 5 * 48 * MiB); // the same memory, again and again
     CHECK(pool.in_use_bytes() == 0);
     CHECK(pool.state().live_blocks == 0);
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     pool.settle();
     pool.trim();
     CHECK(pool.reserved_bytes() == 0);
@@ -1258,7 +1259,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of an allocation may fail: nothing is 
     runs += support::fault_sweep(
         [] {
             auto fresh = std::make_unique<faulty<Pool>>();
-            check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
             fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
             fresh->before = fresh->pool->state();
             return fresh;
@@ -1302,7 +1303,7 @@ TEST_CASE_TEMPLATE("pool: every CUDA call of trim, settle and used_on may fail: 
                    event_pool) {
     auto const freed = [] {
         auto fresh = std::make_unique<faulty<Pool>>();
-        check(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(fresh->large, 1, 18 * MiB, fresh->a), "cudaMemsetAsync");
         fresh->pool->deallocate(fresh->a, std::exchange(fresh->large, nullptr), 18 * MiB);
         fresh->before = fresh->pool->state();
         return fresh;
@@ -1372,14 +1373,14 @@ TEST_CASE("pool: one that ends gives nothing back to its upstream while work may
             {
                 pool_type pool(upstream::from_pool<below_type>(below, on_host));
                 void* const p = pool.allocate(s, 1 * MiB);
-                check(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
+                check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, s), "cudaMemsetAsync");
                 pool.deallocate(s, p, 1 * MiB);
                 simulated_cuda::fail_call(k, cudaErrorUnknown, how);
             }
             broken = simulated_cuda::failed_calls() != 0;
             simulated_cuda::clear_faults();
             CHECK((below.live_blocks() == 0 || how == simulated_cuda::lasting::for_ever)); // one failure is no lost device
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             support::recorded const chunk = below.allocations.back();
             if (below.live_blocks() != 0)
                 below.deallocate(on_host, chunk.p, chunk.bytes, chunk.alignment);
@@ -1442,13 +1443,13 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
                    device_pool, event_pool, weir::pool<upstream::virtual_memory<>, mixed, reuse::stream_ordered<>>) {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(64 * MiB).with_devices(2), support::report_all);
     support::scoped_stream const s, other;
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     void* elsewhere = nullptr;
-    check(cudaMalloc(&elsewhere, 32 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&elsewhere, 32 * MiB), "cudaMalloc");
     Pool pool(upstream_of<Pool>(0), pool_options{}.limit(16 * MiB));
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     void* const p = pool.allocate(s, 8 * MiB);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     std::uint64_t const asked = simulated_cuda::calls("cudaMemGetInfo");
     static_cast<void>(pool.state());
     static_cast<void>(pool.report());
@@ -1474,8 +1475,8 @@ TEST_CASE_TEMPLATE("pool: the device is asked what it has left after a refusal o
     pool.deallocate(s, p, 8 * MiB);
     void* const q = pool.allocate(s, 16 * MiB); // it goes on working
     pool.deallocate(s, q, 16 * MiB);
-    check(cudaFree(elsewhere), "cudaFree");
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaFree(elsewhere), "cudaFree");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
 // A widely used allocator looks only at what it has waited for.
@@ -1494,9 +1495,9 @@ TEST_CASE_TEMPLATE("pool: a fitting block that another thread freed while the po
             stage::watched<stage::pool_of<Reuse>> pool(pool_options{}.limit(6 * MiB));
             void* const fits = pool.write(c, 4 * MiB);
             void* const small = pool.write(a, 2 * MiB);
-            check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(c), "cudaStreamSynchronize");
             simulated_cuda::gate gate;
-            check(gate.close(a), "gate");
+            check_cuda(gate.close(a), "gate");
             pool.deallocate(a, small, 2 * MiB); // in flight, and too small: whoever waits for it waits for the gate
             void* got = nullptr;
             simulated_cuda::run_threads({[&] { got = pool.try_allocate(b, 4 * MiB); },
@@ -1508,7 +1509,7 @@ TEST_CASE_TEMPLATE("pool: a fitting block that another thread freed while the po
                                              gate.open();
                                          }});
             REQUIRE(got != nullptr);
-            check(simulated_cuda::launch(b, {}, {{got, 4 * MiB}}), "launch");
+            check_cuda(simulated_cuda::launch(b, {}, {{got, 4 * MiB}}), "launch");
             pool.deallocate(b, got, 4 * MiB);
             pool->settle();
             pool->trim();
@@ -1543,7 +1544,7 @@ TEST_CASE("pool: once the device is lost nothing blocks, and every call says so"
     support::scoped_stream const s, other;
     device_pool pool;
     void* const p = pool.allocate(s, 1 * MiB);
-    check(simulated_cuda::launch_failing(s, cudaErrorIllegalAddress), "launch");
+    check_cuda(simulated_cuda::launch_failing(s, cudaErrorIllegalAddress), "launch");
     CHECK(cudaStreamSynchronize(s) == cudaErrorIllegalAddress);
     pool.deallocate(s, p, 1 * MiB);
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(pool.allocate(other, 100 * MiB)); }),
@@ -1557,9 +1558,9 @@ TEST_CASE("pool: a free on a stream that was destroyed is kept for settle, and t
     {
         device_pool pool;
         cudaStream_t gone = nullptr;
-        check(cudaStreamCreate(&gone), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&gone), "cudaStreamCreate");
         void* const p = pool.allocate(gone, 20 * MiB);
-        check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(gone), "cudaStreamDestroy");
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(gone, 100)), weir::cuda_error);
         pool.deallocate(gone, p, 20 * MiB);
         CHECK(pool.in_use_bytes() == 0);
@@ -1597,7 +1598,7 @@ TEST_CASE("pool: where there is no room to reserve, it says so and holds what it
     limited.reserve(8 * MiB);
     CHECK_SAYS(refusal_of([&] { limited.reserve(8 * MiB + 1); }),
                "it holds 8388608 bytes (8 MiB) and needs another 2097152 bytes (2 MiB), and its limit is 8388608 bytes (8 MiB); "
-               "reserve less or raise pool_options::limit");
+               "reserve less or raise the pool's limit");
     CHECK_SAYS(refusal_of([&] { limited.reserve(SIZE_MAX); }), "there are not so many addresses; reserve less");
     CHECK(limited.reserved_bytes() == 8 * MiB);
     device_pool all;

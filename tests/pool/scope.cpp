@@ -138,7 +138,7 @@ TEST_CASE("scope: a pool that is full says what ends blocks there") {
     frame_pool pool{recorded_upstream<>(ledger), weir::pool_options{}.limit(64 * KiB)};
     static_cast<void>(pool.allocate_sync(60 * KiB));
     CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate_sync(60 * KiB)); }),
-               "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
+               "; raise the pool's limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
     pool.clear();
     CHECK(pool.allocate_sync(60 * KiB) != nullptr);
     pool.clear();

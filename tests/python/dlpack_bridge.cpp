@@ -26,7 +26,7 @@ cudaStream_t stream() {
     static cudaStream_t const made = [] {
         weir::runtime::device_scope const there(0);
         cudaStream_t fresh = nullptr;
-        weir::check(cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        weir::check_cuda(cudaStreamCreateWithFlags(&fresh, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         return fresh;
     }();
     return made;
@@ -52,7 +52,7 @@ extern "C" double bridge_sum(void* array, int versioned, void** address) {
     dlpack::imported_vector<float const> const ours(whole, stream());
     *address = const_cast<float*>(ours.data());
     std::vector<float> host(ours.size());
-    weir::check(cudaMemcpyAsync(host.data(), ours.data(), host.size() * sizeof(float), cudaMemcpyDefault, stream()),
+    weir::check_cuda(cudaMemcpyAsync(host.data(), ours.data(), host.size() * sizeof(float), cudaMemcpyDefault, stream()),
                 "cudaMemcpyAsync");
     weir::synchronize(stream());
     return std::accumulate(host.begin(), host.end(), 0.0);

@@ -51,7 +51,7 @@ float first_of(py::object from) {
     dlpack::imported_vector<float> const xs(static_cast<dlpack::managed_tensor*>(tensor), ours);
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned"); // the array was the capsule's until here, and now it is xs's
     float first = 0;
-    weir::check(cudaMemcpyAsync(&first, xs.data(), sizeof first, cudaMemcpyDefault, ours), "cudaMemcpyAsync");
+    weir::check_cuda(cudaMemcpyAsync(&first, xs.data(), sizeof first, cudaMemcpyDefault, ours), "cudaMemcpyAsync");
     weir::synchronize(ours);
     return first;
 }

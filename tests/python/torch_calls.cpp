@@ -479,7 +479,7 @@ void memory_fraction() {
         take(stream, GiB);
         require(false, "more than the fraction was handed out");
     } catch (c10::OutOfMemoryError const& error) {
-        require(std::strstr(error.what(), "memory fraction that was set allows 64 MiB"), error.what());
+        require(std::strstr(error.what(), "limit of 67108864 bytes (64 MiB)"), error.what());
     }
     require(state().reserved <= 64 * MiB, "what was refused is still held");
     give(take(stream, 32 * MiB), stream, 32 * MiB);
@@ -495,7 +495,7 @@ void memory_fraction() {
         take(stream, GiB);
         require(false, "a capture got more than the fraction");
     } catch (c10::OutOfMemoryError const& error) {
-        require(std::strstr(error.what(), "memory fraction that was set allows 64 MiB"), error.what());
+        require(std::strstr(error.what(), "limit of 67108864 bytes (64 MiB)"), error.what());
     }
     static_cast<void>(end(stream));
     weir_set_memory_fraction(0.5, 0);

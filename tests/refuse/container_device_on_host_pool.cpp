@@ -2,10 +2,10 @@
 // expect: weir: this container's memory is used by kernels, and a host pool's is out of their reach; use a
 // device, managed or pinned pool
 #include <weir/container/vector.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 
 template <weir::memory_space Space>
-struct any_pool : weir::resource<any_pool<Space>> {
+struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     static constexpr weir::memory_space space = Space;
     static constexpr std::size_t default_alignment = 256;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }

@@ -2,10 +2,10 @@
 // expect: weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t
 // alignment)', null when there is no room
 #include <weir/container/vector.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 
 template <weir::memory_space Space>
-struct any_pool : weir::resource<any_pool<Space>> {
+struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     static constexpr weir::memory_space space = Space;
     static constexpr std::size_t default_alignment = 256;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool,
 #include <weir/container/buffer.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 
 template <weir::memory_space Space>
-struct any_pool : weir::resource<any_pool<Space>> {
+struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     static constexpr weir::memory_space space = Space;
     static constexpr std::size_t default_alignment = 256;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t
-// alignment)', which throws; derive the pool from 'weir::resource', which has it
+// alignment)', which throws; derive the pool from 'weir::resource::pool_base', which has it
 #include <weir/container/buffer.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 
 template <weir::memory_space Space>
-struct any_pool : weir::resource<any_pool<Space>> {
+struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     static constexpr weir::memory_space space = Space;
     static constexpr std::size_t default_alignment = 256;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }

@@ -8,5 +8,5 @@
 #include <weir/runtime/check.hpp>
 
 void flush() {
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }

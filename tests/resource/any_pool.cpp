@@ -57,7 +57,7 @@ struct told : Below<memory_space::device> {
 };
 
 // A pool with nothing that it need not have.
-struct plain : weir::resource<plain> {
+struct plain : weir::resource::pool_base<plain> {
     static constexpr memory_space space = memory_space::host;
     static constexpr std::size_t default_alignment = 64;
     static constexpr bool thread_safe = true;

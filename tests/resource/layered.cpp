@@ -12,7 +12,7 @@ using weir::on_host_t;
 namespace {
 
 // As little as a layer can wrap.
-struct plain : weir::resource<plain> {
+struct plain : weir::resource::pool_base<plain> {
     static constexpr memory_space space = memory_space::host;
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
@@ -58,11 +58,11 @@ struct rich : plain {
 };
 
 template <class Pool>
-struct layer : weir::layered<layer<Pool>, Pool> {
+struct layer : weir::resource::layered<layer<Pool>, Pool> {
     template <class... Arguments,
-              class = std::enable_if_t<weir::layered<layer<Pool>, Pool>::template makes_pool<Arguments...>>>
+              class = std::enable_if_t<weir::resource::layered<layer<Pool>, Pool>::template makes_pool<Arguments...>>>
     explicit layer(Arguments&&... arguments)
-        : weir::layered<layer, Pool>(std::in_place, std::forward<Arguments>(arguments)...) {}
+        : weir::resource::layered<layer, Pool>(std::in_place, std::forward<Arguments>(arguments)...) {}
     void* try_allocate(on_host_t stream, std::size_t bytes, std::size_t alignment) {
         return this->pool_.try_allocate(stream, bytes, alignment);
     }

@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("pool_life: a container that ends after its pool is told of, 
 
 TEST_CASE("pool_life: without host memory the sentence is shorter") {
     static char const* said = nullptr;
-    weir::resource_detail::pool_life life;
+    weir::resource::detail::pool_life life;
     CHECK_FALSE(life.is_over());
     life.end([](char const* sentence) { said = sentence; });
     CHECK(life.is_over());
@@ -111,7 +111,7 @@ TEST_CASE("pool_life: without host memory the sentence is shorter") {
 
 TEST_CASE("pool_life: what a pool throws, as a container tells of itself, changes nothing") {
     struct {
-        weir::resource_detail::shared_pool_life in_container(void*, weir::stream_ref) { throw weir::usage_error("no"); }
+        weir::resource::detail::shared_pool_life in_container(void*, weir::stream_ref) { throw weir::usage_error("no"); }
     } pool;
-    CHECK_FALSE(weir::resource_detail::in_container(pool, nullptr, weir::on_host));
+    CHECK_FALSE(weir::resource::detail::in_container(pool, nullptr, weir::on_host));
 }

@@ -65,21 +65,21 @@ TEST_CASE("pool_options: the last word counts, and a copy keeps its own") {
 
 TEST_CASE("pool_options: live blocks at the end are told, unless there are none or the program does not care") {
     using support::standard_error_of;
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 2, 768); }) ==
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, 2, 768); }) ==
           "weir: pool 'a' ends with 768 bytes in 2 blocks still handed out; free them, or end their containers, before the "
           "pool\n");
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 2, 0); }) ==
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, 2, 0); }) ==
           "weir: pool 'a' ends with 2 blocks still handed out; free them, or end their containers, before the pool\n");
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 1, 256); }) ==
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, 1, 256); }) ==
           "weir: pool 'a' ends with 256 bytes in 1 block still handed out; free it, or end its container, before the pool\n");
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 1, 1); }) ==
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, 1, 1); }) ==
           "weir: pool 'a' ends with 1 byte in 1 block still handed out; free it, or end its container, before the pool\n");
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, SIZE_MAX, SIZE_MAX); }) ==
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, SIZE_MAX, SIZE_MAX); }) ==
           "weir: pool 'a' ends with 18446744073709551615 bytes in 18446744073709551615 blocks still handed out; free them, or "
           "end their containers, before the pool\n");
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::report, 0, 0); }).empty());
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::abort, 0, 0); }).empty());
-    CHECK(standard_error_of([] { weir::tell_leaks("a", leak_action::ignore, 2, 768); }).empty());
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::report, 0, 0); }).empty());
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::abort, 0, 0); }).empty());
+    CHECK(standard_error_of([] { weir::resource::tell_leaks("a", leak_action::ignore, 2, 768); }).empty());
 }
 
 TEST_CASE("pool_options: live blocks are told in one piece, which the sentence of another thread cannot part") {
@@ -88,7 +88,7 @@ TEST_CASE("pool_options: live blocks are told in one piece, which the sentence o
     std::fflush(stderr);
     int const kept = ::dup(STDERR_FILENO);
     ::dup2(ends[0], STDERR_FILENO);
-    weir::tell_leaks("a", leak_action::report, 2, 768);
+    weir::resource::tell_leaks("a", leak_action::report, 2, 768);
     std::fflush(stderr);
     ::dup2(kept, STDERR_FILENO);
     ::close(kept);

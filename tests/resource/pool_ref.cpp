@@ -13,7 +13,7 @@
 
 using weir::memory_space;
 using weir::pool_ref;
-using weir::reaches;
+using weir::resource::reaches;
 
 static_assert(std::is_trivially_copyable_v<pool_ref<memory_space::device>>);
 static_assert(sizeof(pool_ref<memory_space::device>) == 2 * sizeof(void*));
@@ -24,7 +24,7 @@ static_assert(!std::is_constructible_v<pool_ref<memory_space::device>, support::
 namespace {
 
 // A pool of host memory which needs no device.
-struct host_pool : weir::resource<host_pool> {
+struct host_pool : weir::resource::pool_base<host_pool> {
     static constexpr memory_space space = memory_space::host;
     static constexpr std::size_t default_alignment = 64;
     static constexpr bool thread_safe = true;
@@ -39,8 +39,8 @@ struct host_pool : weir::resource<host_pool> {
 
 // A layer that holds its pool by value, so that the two share an address.
 template <class Pool>
-struct layer : weir::layered<layer<Pool>, Pool> {
-    layer() : weir::layered<layer<Pool>, Pool>(std::in_place) {}
+struct layer : weir::resource::layered<layer<Pool>, Pool> {
+    layer() : weir::resource::layered<layer<Pool>, Pool>(std::in_place) {}
     void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) {
         return this->pool_.try_allocate(stream, bytes, alignment);
     }
@@ -89,7 +89,7 @@ TEST_CASE("pool_ref: hands calls on as they are") {
         CHECK(pool.allocations[0].bytes == 100);
         CHECK(pool.allocations[0].alignment == 512);
         CHECK(pool.allocations[0].stream == weir::stream_ref(a));
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         ref.deallocate(b, p, 100, 512);
         REQUIRE(pool.frees.size() == 1);
         CHECK(pool.frees[0].p == p);

@@ -129,12 +129,12 @@ TEST_CASE("after_event: what no event tells of is found at the limit") {
             device::clear_faults();
         } else {
             cudaStream_t blocking = nullptr;
-            weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            weir::check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
             {
                 support::capture graph(blocking); // in the legacy stream's way
                 pool.deallocate(cudaStreamLegacy, p, 3 * MiB);
             }
-            weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+            weir::check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
         }
         void* const q = pool.write(c, 3 * MiB);
         CHECK(q == p);

@@ -11,7 +11,7 @@
 #include <weir/reuse/identity.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::check;
+using weir::check_cuda;
 namespace identity = weir::identity;
 
 static_assert(identity::checked::asks && !identity::promised::asks);

@@ -1558,7 +1558,7 @@ TEST_CASE("stream_ordered: a copy by peers needs no access, and is waited for on
         each = pool.allocate(b, 128 * KiB);
     for (void* each : some) // so that its set is no young one's
         pool.deallocate(b, each, 128 * KiB);
-    weir::check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+    weir::check_cuda(cudaStreamSynchronize(b), "cudaStreamSynchronize");
     cudaStream_t const gone = b;
     b.destroy();
     void* const p = pool.allocate(a, 128 * KiB);
@@ -1566,15 +1566,15 @@ TEST_CASE("stream_ordered: a copy by peers needs no access, and is waited for on
     stream far;
     REQUIRE(cudaStream_t(far) == gone);
     void* there = nullptr;
-    weir::check(cudaMalloc(&there, 128 * KiB), "cudaMalloc");
-    weir::check(cudaMemcpyPeerAsync(there, 1, p, 0, 128 * KiB, far), "cudaMemcpyPeerAsync");
+    weir::check_cuda(cudaMalloc(&there, 128 * KiB), "cudaMalloc");
+    weir::check_cuda(cudaMemcpyPeerAsync(there, 1, p, 0, 128 * KiB, far), "cudaMemcpyPeerAsync");
     pool.deallocate(far, p, 128 * KiB);
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     void* const q = pool.write(a, 2 * MiB); // all of it
     CHECK(q != nullptr);
     pool.deallocate(a, q, 2 * MiB);
     check_all_returns(pool);
-    weir::check(cudaFree(there), "cudaFree");
+    weir::check_cuda(cudaFree(there), "cudaFree");
 }
 
 TEST_CASE("stream_ordered: a block of whose use on another device nothing is known comes back when that one is done") {

@@ -16,11 +16,11 @@ namespace {
 /// Two rows on the device; the second gets pieces of the first.
 struct rows {
     rows() {
-        weir::check(cudaMalloc(&from, 1000), "cudaMalloc");
-        weir::check(cudaMalloc(&to, 1000), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&from, 1000), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&to, 1000), "cudaMalloc");
         for (int i = 0; i < 10; ++i)
-            weir::check(cudaMemset(static_cast<char*>(from) + i * 100, i + 1, 100), "cudaMemset");
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            weir::check_cuda(cudaMemset(static_cast<char*>(from) + i * 100, i + 1, 100), "cudaMemset");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         for (std::size_t i = 0; i < 10; ++i) {
             sources[i] = static_cast<char*>(from) + i * 100;
             targets[i] = static_cast<char*>(to) + (9 - i) * 100;
@@ -34,7 +34,7 @@ struct rows {
     void check_copied(std::size_t count, weir::stream_ref stream) {
         weir::synchronize(stream);
         std::vector<char> now(1000);
-        weir::check(cudaMemcpy(now.data(), to, 1000, cudaMemcpyDeviceToHost), "cudaMemcpy");
+        weir::check_cuda(cudaMemcpy(now.data(), to, 1000, cudaMemcpyDeviceToHost), "cudaMemcpy");
         for (std::size_t i = 0; i < count; ++i)
             CHECK(std::string(now.data() + (9 - i) * 100, 10 * (i + 1)) == std::string(10 * (i + 1), static_cast<char>(i + 1)));
     }

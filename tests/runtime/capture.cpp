@@ -13,7 +13,7 @@
 #include <weir/runtime/capture.hpp>
 
 using weir::runtime::capture_mode_scope;
-using weir::check;
+using weir::check_cuda;
 using weir::runtime::is_capturing;
 
 static_assert(!std::is_copy_constructible_v<capture_mode_scope> && !std::is_copy_assignable_v<capture_mode_scope>);
@@ -76,7 +76,7 @@ TEST_CASE("capture: a capture that was broken is still one until it ends") {
 TEST_CASE("capture: the legacy stream counts as captured while a stream that waits for it is") {
     support::every_schedule([] {
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         CHECK_FALSE(is_capturing(cudaStreamLegacy));
         support::capture graph(blocking);
         CHECK(is_capturing(cudaStreamLegacy));
@@ -84,7 +84,7 @@ TEST_CASE("capture: the legacy stream counts as captured while a stream that wai
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         CHECK(graph.unbroken());
         CHECK_FALSE(is_capturing(cudaStreamLegacy));
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -146,10 +146,10 @@ TEST_CASE("capture: the scope leaves the thread's mode as it found it") {
         }
         CHECK(mode_now() == cudaStreamCaptureModeGlobal);
         cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
-        check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+        check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
         { capture_mode_scope const relaxed; }
         CHECK(mode_now() == cudaStreamCaptureModeThreadLocal);
-        check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+        check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     });
 }
 

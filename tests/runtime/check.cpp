@@ -11,26 +11,26 @@
 
 using support::sentence_of;
 using weir::runtime::advice_for;
-using weir::check;
+using weir::check_cuda;
 using weir::cuda_error;
 
 namespace {
 
 std::string said(cudaError_t error) {
-    return sentence_of<cuda_error>([&] { check(error, "cudaThing"); });
+    return sentence_of<cuda_error>([&] { check_cuda(error, "cudaThing"); });
 }
 
 } // namespace
 
 TEST_CASE("check: success passes") {
-    CHECK_NOTHROW(check(cudaSuccess, "cudaThing"));
+    CHECK_NOTHROW(check_cuda(cudaSuccess, "cudaThing"));
     CHECK_FALSE(weir::runtime::out_of_room(cudaSuccess, "cudaMalloc"));
     CHECK(weir::runtime::succeeded(cudaSuccess));
 }
 
 TEST_CASE("check: a failure names the call, CUDA's name and number of the error") {
     try {
-        check(cudaErrorInvalidValue, "cudaThing");
+        check_cuda(cudaErrorInvalidValue, "cudaThing");
         FAIL_CHECK("nothing was thrown");
     } catch (cuda_error const& error) {
         CHECK(std::string(error.call()) == "cudaThing");
@@ -55,9 +55,9 @@ TEST_CASE("check: what a user can do something about says what to do") {
 }
 
 TEST_CASE("check: what an invalid value may be the caller tells") {
-    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorInvalidValue, "cudaThing", "name a thing that exists"); }) ==
+    CHECK(sentence_of<cuda_error>([] { weir::check_cuda(cudaErrorInvalidValue, "cudaThing", "name a thing that exists"); }) ==
           "weir: cudaThing failed with cudaErrorInvalidValue (1): name a thing that exists");
-    CHECK(sentence_of<cuda_error>([] { weir::check(cudaErrorUnknown, "cudaThing", "name a thing that exists"); }) ==
+    CHECK(sentence_of<cuda_error>([] { weir::check_cuda(cudaErrorUnknown, "cudaThing", "name a thing that exists"); }) ==
           "weir: cudaThing failed with cudaErrorUnknown (999)");
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("check: a failure that was reported is not found again by somebody els
     cudaError_t const error = fail();
     REQUIRE(error == cudaErrorInvalidDevice);
     REQUIRE(cudaPeekAtLastError() == error); // CUDA keeps it
-    CHECK_THROWS_AS(check(error, "cudaDeviceGetAttribute"), cuda_error);
+    CHECK_THROWS_AS(check_cuda(error, "cudaDeviceGetAttribute"), cuda_error);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 
     void* p = nullptr;
@@ -115,7 +115,7 @@ TEST_CASE("check: an error that somebody else left on the record stays there") {
     cudaError_t const theirs = cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 12345);
     REQUIRE(cudaPeekAtLastError() == theirs);
     // As of a driver's function, which leaves nothing there.
-    CHECK_THROWS_AS(check(cudaErrorUnknown, "cudaThing"), cuda_error);
+    CHECK_THROWS_AS(check_cuda(cudaErrorUnknown, "cudaThing"), cuda_error);
     CHECK_FALSE(weir::runtime::succeeded(cudaErrorInvalidResourceHandle));
     CHECK(weir::runtime::out_of_room(cudaErrorMemoryAllocation, "cudaMalloc"));
     CHECK(cudaGetLastError() == theirs);
@@ -127,13 +127,13 @@ TEST_CASE("check: with no GPU, and with a driver that is too old, the first call
     {
         simulated_cuda::world world(simulated_cuda::config{}.with_devices(0));
         void* p = nullptr;
-        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaMalloc(&p, 256), "cudaMalloc"); }), "no GPU is visible");
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check_cuda(cudaMalloc(&p, 256), "cudaMalloc"); }), "no GPU is visible");
         world.forgive();
     }
     {
         simulated_cuda::world world(simulated_cuda::config{}.with_driver(CUDART_VERSION / 1000 * 1000 - 10));
         void* p = nullptr;
-        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaMalloc(&p, 256), "cudaMalloc"); }),
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check_cuda(cudaMalloc(&p, 256), "cudaMalloc"); }),
                    "it is older than the CUDA runtime");
         world.forgive();
     }
@@ -143,7 +143,7 @@ TEST_CASE("check: a sticky error stays sticky, and each call that meets it throw
     simulated_cuda::world world;
     simulated_cuda::inject_sticky(cudaErrorIllegalAddress);
     for (int i = 0; i < 3; ++i)
-        CHECK_SAYS(sentence_of<cuda_error>([&] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }),
+        CHECK_SAYS(sentence_of<cuda_error>([&] { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }),
                    "cudaErrorIllegalAddress (700): an earlier kernel faulted");
     world.forgive();
 }

@@ -15,7 +15,7 @@
 #include <weir/runtime/cuda_pool.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::runtime::cuda_pool;
 using weir::runtime::cuda_pool_statistics;
 using weir::MiB;
@@ -36,7 +36,7 @@ cudaMemPoolProps of_device(int device, unsigned handle_types = 0) {
 
 void* taken(cuda_pool& pool, std::size_t bytes, cudaStream_t stream) {
     void* p = nullptr;
-    check(cudaMallocFromPoolAsync(&p, bytes, pool.get(), stream), "cudaMallocFromPoolAsync");
+    check_cuda(cudaMallocFromPoolAsync(&p, bytes, pool.get(), stream), "cudaMallocFromPoolAsync");
     return p;
 }
 
@@ -54,8 +54,8 @@ TEST_CASE("cuda_pool: counts what is in use and reserved, now and at most") {
         CHECK(now.peak_reserved_bytes == 0);
         void* const a = taken(pool, 40 * MiB, s);
         void* const b = taken(pool, 2 * MiB, s);
-        check(cudaFreeAsync(a, s), "cudaFreeAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaFreeAsync(a, s), "cudaFreeAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         now = pool.statistics();
         CHECK(now.in_use_bytes == 2 * MiB);
         CHECK(now.peak_in_use_bytes == 42 * MiB);
@@ -64,8 +64,8 @@ TEST_CASE("cuda_pool: counts what is in use and reserved, now and at most") {
         CHECK(now.reserved_bytes == pool.bytes(cudaMemPoolAttrReservedMemCurrent));
         pool.reset_peaks();
         CHECK(pool.statistics().peak_in_use_bytes == 2 * MiB);
-        check(cudaFreeAsync(b, s), "cudaFreeAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaFreeAsync(b, s), "cudaFreeAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.trim(0);
         now = pool.statistics();
         CHECK(now.reserved_bytes == 0);
@@ -79,7 +79,7 @@ TEST_CASE("cuda_pool: takes over a pool that exists") {
     support::every_schedule([] {
         cudaMemPoolProps const properties = of_device(0);
         cudaMemPool_t handle = nullptr;
-        check(cudaMemPoolCreate(&handle, &properties), "cudaMemPoolCreate");
+        check_cuda(cudaMemPoolCreate(&handle, &properties), "cudaMemPoolCreate");
         cuda_pool const pool(handle);
         CHECK(pool.get() == handle);
     }); // the world reports a pool that was never destroyed
@@ -96,7 +96,7 @@ TEST_CASE("cuda_pool: lets other devices in") {
         there.type = cudaMemLocationTypeDevice;
         there.id = 1;
         cudaMemAccessFlags flags = cudaMemAccessFlagsProtNone;
-        check(cudaMemPoolGetAccess(&flags, each->get(), &there), "cudaMemPoolGetAccess");
+        check_cuda(cudaMemPoolGetAccess(&flags, each->get(), &there), "cudaMemPoolGetAccess");
         CHECK(flags == cudaMemAccessFlagsProtReadWrite);
     }
 #endif
@@ -116,10 +116,10 @@ TEST_CASE("cuda_pool: exports itself and its blocks where it was made for that")
         CHECK(close(one) == 0);
         CHECK(close(other) == 0);
         void* const p = taken(pool, 1 * MiB, s);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         static_cast<void>(cuda_pool::export_block(p));
-        check(cudaFreeAsync(p, s), "cudaFreeAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaFreeAsync(p, s), "cudaFreeAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 
         cuda_pool closed(of_device(0));
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(closed.export_descriptor()); }),
@@ -133,7 +133,7 @@ TEST_CASE("cuda_pool: none of its calls breaks a capture") {
         support::scoped_stream const s, other;
         cuda_pool before(of_device(0, cudaMemHandleTypePosixFileDescriptor));
         void* const p = taken(before, 1 * MiB, other);
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         support::capture graph(s);
         auto const use = [&] {
             cuda_pool pool(of_device(0));
@@ -147,8 +147,8 @@ TEST_CASE("cuda_pool: none of its calls breaks a capture") {
         use();
         std::thread(use).join();
         CHECK(graph.unbroken());
-        check(cudaFreeAsync(p, other), "cudaFreeAsync");
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaFreeAsync(p, other), "cudaFreeAsync");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
     });
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("cuda_pool: every call may fail: the pool is as it was, and the error 
         void* p = taken(pool, 1 * MiB, s);
         int descriptor = -1;
         state() { CHECK(close(pool.export_descriptor()) == 0); } // a block is exported once its pool was
-        ~state() { check(cudaFreeAsync(p, s), "cudaFreeAsync"); }
+        ~state() { check_cuda(cudaFreeAsync(p, s), "cudaFreeAsync"); }
     };
     auto const prepare = [] { return std::make_unique<state>(); };
     auto const as_before = [](state& x, support::struck const&) {

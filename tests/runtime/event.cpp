@@ -17,7 +17,7 @@
 
 using support::sentence_of;
 using weir::any_device;
-using weir::check;
+using weir::check_cuda;
 using weir::runtime::event;
 
 static_assert(!std::is_copy_constructible_v<event> && !std::is_copy_assignable_v<event>);
@@ -31,9 +31,9 @@ class barrier {
 public:
     explicit barrier(cudaStream_t stream) {
 #ifdef WEIR_SIMULATED_CUDA
-        check(gate_.close(stream), "gate");
+        check_cuda(gate_.close(stream), "gate");
 #else
-        check(cudaLaunchHostFunc(stream, &wait, &open_), "cudaLaunchHostFunc");
+        check_cuda(cudaLaunchHostFunc(stream, &wait, &open_), "cudaLaunchHostFunc");
 #endif
     }
     ~barrier() { open(); }
@@ -145,22 +145,22 @@ TEST_CASE("event: makes another stream wait, and only for what came before it") 
         support::scoped_stream const a, b;
         std::size_t const bytes = 1 << 16;
         void *from = nullptr, *to = nullptr;
-        check(cudaMalloc(&from, bytes), "cudaMalloc");
-        check(cudaMalloc(&to, bytes), "cudaMalloc");
-        check(cudaMemsetAsync(from, 5, bytes, a), "cudaMemsetAsync");
+        check_cuda(cudaMalloc(&from, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&to, bytes), "cudaMalloc");
+        check_cuda(cudaMemsetAsync(from, 5, bytes, a), "cudaMemsetAsync");
         event passed(any_device);
         passed.record(a);
         passed.make_wait(b);
-        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
         barrier held(a); // behind the event: b does not wait for it
         std::vector<unsigned char> host(bytes);
-        check(cudaMemcpyAsync(host.data(), to, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(host.data(), to, bytes, cudaMemcpyDefault, b), "cudaMemcpyAsync");
         weir::synchronize(b);
         CHECK(host == std::vector<unsigned char>(bytes, 5));
         held.open();
         weir::synchronize(a);
-        check(cudaFree(from), "cudaFree");
-        check(cudaFree(to), "cudaFree");
+        check_cuda(cudaFree(from), "cudaFree");
+        check_cuda(cudaFree(to), "cudaFree");
     });
 }
 
@@ -188,10 +188,10 @@ TEST_CASE("event: stays valid after its stream is destroyed") {
         support::scoped_stream const b;
         event passed(any_device);
         cudaStream_t a = nullptr;
-        check(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         barrier held(a);
         passed.record(a);
-        check(cudaStreamDestroy(a), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(a), "cudaStreamDestroy");
         CHECK_FALSE(passed.reached());
         passed.make_wait(b);
         CHECK(cudaStreamQuery(b) == cudaErrorNotReady);
@@ -241,7 +241,7 @@ TEST_CASE("event: is made on the device that is named, and the current one stays
     simulated_cuda::world world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
         event passed(i);
         CHECK(weir::runtime::current_device() == 0);
@@ -297,9 +297,9 @@ TEST_CASE("event: every call may fail, and the event is where it was") {
 TEST_CASE("event: after a sticky error nothing blocks and everything says so") {
     simulated_cuda::world world;
     cudaStream_t s = nullptr;
-    check(cudaStreamCreate(&s), "cudaStreamCreate");
+    check_cuda(cudaStreamCreate(&s), "cudaStreamCreate");
     event passed(any_device);
-    check(simulated_cuda::launch_failing(s, cudaErrorIllegalAddress), "launch");
+    check_cuda(simulated_cuda::launch_failing(s, cudaErrorIllegalAddress), "launch");
     simulated_cuda::drain();
     CHECK_THROWS_AS(passed.record(s), weir::cuda_error);
     CHECK_THROWS_AS(static_cast<void>(passed.reached()), weir::cuda_error);

@@ -21,7 +21,7 @@ TEST_CASE("give_back: memory goes back while another stream is captured") {
     support::every_schedule([] {
         for (kind const& each : kinds) {
             void* p = nullptr;
-            weir::check(each.allocate(&p), each.name);
+            weir::check_cuda(each.allocate(&p), each.name);
             support::scoped_stream const s;
             support::capture captured(s);
             CHECK(weir::runtime::gave_back([&] { return each.free(p); }));
@@ -35,7 +35,7 @@ TEST_CASE("give_back: what is refused is told, leaves no error behind, and can b
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
     for (kind const& each : kinds) {
         void* p = nullptr;
-        weir::check(each.allocate(&p), each.name);
+        weir::check_cuda(each.allocate(&p), each.name);
         for (char const* const call : {each.name, "cudaThreadExchangeStreamCaptureMode"}) {
             simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
             CHECK_FALSE(weir::runtime::gave_back([&] { return each.free(p); }));

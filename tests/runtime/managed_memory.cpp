@@ -15,13 +15,13 @@
 #include <weir/runtime/managed_memory.hpp>
 
 using support::sentence_of;
-using weir::advise;
-using weir::check;
-using weir::memory_advice;
+using weir::runtime::advise;
+using weir::check_cuda;
+using weir::runtime::memory_advice;
 using weir::memory_location;
 using weir::MiB;
 using weir::on_host;
-using weir::prefetch;
+using weir::runtime::prefetch;
 
 static_assert(std::is_trivially_copyable_v<memory_advice> && !std::is_default_constructible_v<memory_advice>);
 
@@ -34,7 +34,7 @@ struct bytes {
     unsigned char* p = nullptr;
     bytes() {
         void* at = nullptr;
-        check(cudaMallocManaged(&at, all, cudaMemAttachGlobal), "cudaMallocManaged");
+        check_cuda(cudaMallocManaged(&at, all, cudaMemAttachGlobal), "cudaMallocManaged");
         p = static_cast<unsigned char*>(at);
         std::memset(p, 1, all);
     }
@@ -49,7 +49,7 @@ struct bytes {
     }
     int ask(cudaMemRangeAttribute attribute, std::size_t from = 0, std::size_t count = all) const {
         int answer = -99;
-        check(cudaMemRangeGetAttribute(&answer, sizeof answer, attribute, p + from, count), "cudaMemRangeGetAttribute");
+        check_cuda(cudaMemRangeGetAttribute(&answer, sizeof answer, attribute, p + from, count), "cudaMemRangeGetAttribute");
         return answer;
     }
 };
@@ -60,19 +60,19 @@ TEST_CASE("managed_memory: a prefetch goes where it was told and changes no byte
     support::every_schedule([] {
         support::scoped_stream const s;
         bytes const memory;
-        check(cudaMemsetAsync(memory.p, 2, 2 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(memory.p, 2, 2 * MiB, s), "cudaMemsetAsync");
         prefetch(s, memory.p, all, memory_location::device(0));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.ask(cudaMemRangeAttributeLastPrefetchLocation) == 0);
         prefetch(s, memory.p, 2 * MiB, memory_location::host());
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.ask(cudaMemRangeAttributeLastPrefetchLocation, 0, 2 * MiB) == cudaCpuDeviceId);
         CHECK(memory.ask(cudaMemRangeAttributeLastPrefetchLocation, 2 * MiB, 2 * MiB) == 0);
         prefetch(cudaStreamLegacy, memory.p, all, memory_location::host_node(0));
         prefetch(s, memory.p, all, memory_location::nearest_host_node());
         prefetch(s, memory.p, 0, memory_location::host());
         prefetch(on_host, nullptr, 0, memory_location::host());
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         CHECK(memory.are(2, 0, 2 * MiB));
         CHECK(memory.are(1, 2 * MiB, 2 * MiB));
     });
@@ -110,7 +110,7 @@ TEST_CASE("managed_memory: what is not managed is refused with CUDA's error") {
     support::every_schedule([] {
         support::scoped_stream const s;
         void* p = nullptr;
-        check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
+        check_cuda(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { prefetch(s, p, 1 * MiB, memory_location::host()); }),
                    "weir: cudaMemPrefetchAsync failed with cudaErrorInvalidValue (1): the memory must be managed");
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { advise(p, 1 * MiB, memory_advice::read_mostly()); }),
@@ -119,7 +119,7 @@ TEST_CASE("managed_memory: what is not managed is refused with CUDA's error") {
         CHECK_SAYS(sentence_of<weir::cuda_error>([&] { prefetch(s, memory.p, all, memory_location::device(12345)); }),
                    "weir: cudaMemPrefetchAsync failed with");
         CHECK(cudaPeekAtLastError() == cudaSuccess);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("managed_memory: pages move in the order of a stream, and in no graph"
         use();
         std::thread(use).join();
         CHECK(graph.unbroken());
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
     });
 }
 
@@ -148,26 +148,26 @@ TEST_CASE("managed_memory: what is discarded can be written again, and its neigh
     support::every_schedule([] {
         support::scoped_stream const s;
         bytes const memory;
-        check(cudaMemsetAsync(memory.p, 2, all, s), "cudaMemsetAsync");
-        weir::discard(s, memory.p, 2 * MiB);
+        check_cuda(cudaMemsetAsync(memory.p, 2, all, s), "cudaMemsetAsync");
+        weir::runtime::discard(s, memory.p, 2 * MiB);
         prefetch(s, memory.p, 1 * MiB, memory_location::device(0)); // see 'discard'
-        check(cudaMemsetAsync(memory.p, 3, 1 * MiB, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(memory.p, 3, 1 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.are(3, 0, 1 * MiB));
         CHECK(memory.are(2, 2 * MiB, 2 * MiB));
 #ifdef WEIR_SIMULATED_CUDA
         CHECK_FALSE(memory.are(2, 1 * MiB, 1 * MiB)); // it spoils the rest, as a GPU may
 #endif
-        weir::discard_and_prefetch(s, memory.p + 2 * MiB, 2 * MiB, memory_location::device(0));
-        check(cudaMemsetAsync(memory.p + 2 * MiB, 4, 2 * MiB, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        weir::runtime::discard_and_prefetch(s, memory.p + 2 * MiB, 2 * MiB, memory_location::device(0));
+        check_cuda(cudaMemsetAsync(memory.p + 2 * MiB, 4, 2 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(memory.ask(cudaMemRangeAttributeLastPrefetchLocation, 2 * MiB, 2 * MiB) == 0);
         CHECK(memory.are(3, 0, 1 * MiB));
         CHECK(memory.are(4, 2 * MiB, 2 * MiB));
-        weir::discard(s, memory.p, 0);
-        weir::discard_and_prefetch(s, memory.p, 0, memory_location::host());
-        weir::discard(cudaStreamPerThread, memory.p, all);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::runtime::discard(s, memory.p, 0);
+        weir::runtime::discard_and_prefetch(s, memory.p, 0, memory_location::host());
+        weir::runtime::discard(cudaStreamPerThread, memory.p, all);
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -178,9 +178,9 @@ TEST_CASE("managed_memory: nothing is discarded on the host, on the legacy strea
         for (bool both : {false, true}) {
             auto const discard = [&](weir::stream_ref on) {
                 if (both)
-                    weir::discard_and_prefetch(on, memory.p, all, memory_location::host());
+                    weir::runtime::discard_and_prefetch(on, memory.p, all, memory_location::host());
                 else
-                    weir::discard(on, memory.p, all);
+                    weir::runtime::discard(on, memory.p, all);
             };
             CHECK_SAYS(sentence_of<weir::usage_error>([&] { discard(on_host); }), "name the one that uses the memory next");
             CHECK_SAYS(sentence_of<weir::usage_error>([&] { discard(cudaStreamLegacy); }),
@@ -188,21 +188,21 @@ TEST_CASE("managed_memory: nothing is discarded on the host, on the legacy strea
             CHECK(memory.are(1, 0, all));
         }
         support::capture graph(s);
-        CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::discard(s, memory.p, all); }), "being captured into a graph");
+        CHECK_SAYS(sentence_of<weir::usage_error>([&] { weir::runtime::discard(s, memory.p, all); }), "being captured into a graph");
         auto const use = [&] {
-            weir::discard(other, memory.p, all);
-            weir::discard_and_prefetch(other, memory.p, all, memory_location::host());
+            weir::runtime::discard(other, memory.p, all);
+            weir::runtime::discard_and_prefetch(other, memory.p, all, memory_location::host());
         };
         use();
         CHECK(graph.unbroken());
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
         void* p = nullptr;
-        check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::discard(s, p, 1 * MiB); }),
+        check_cuda(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::runtime::discard(s, p, 1 * MiB); }),
                    "weir: cudaMemDiscardBatchAsync failed with");
-        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::discard_and_prefetch(s, p, 1 * MiB, memory_location::host()); }),
+        CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::runtime::discard_and_prefetch(s, p, 1 * MiB, memory_location::host()); }),
                    "weir: cudaMemDiscardAndPrefetchBatchAsync failed with");
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 #endif
@@ -213,8 +213,8 @@ TEST_CASE("managed_memory: a discard is a write: work that is not ordered with i
     simulated_cuda::world world(simulated_cuda::config{}.late());
     support::scoped_stream const s, other;
     bytes const memory;
-    check(cudaMemsetAsync(memory.p, 2, all, other), "cudaMemsetAsync");
-    weir::discard(s, memory.p, all);
+    check_cuda(cudaMemsetAsync(memory.p, 2, all, other), "cudaMemsetAsync");
+    weir::runtime::discard(s, memory.p, all);
     CHECK(simulated_cuda::reports(simulated_cuda::finding::use_in_flight).size() == 1);
     simulated_cuda::clear_reports();
     prefetch(other, memory.p, all, memory_location::host()); // which may go beside anything
@@ -226,7 +226,7 @@ TEST_CASE("managed_memory: every call may fail, with an error that names it") {
     struct state {
         support::scoped_stream s;
         bytes memory;
-        ~state() { check(cudaStreamSynchronize(s), "cudaStreamSynchronize"); }
+        ~state() { check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize"); }
     };
     auto const prepare = [] { return std::make_unique<state>(); };
     auto const nothing = [](state&, support::struck const&) {};
@@ -244,9 +244,9 @@ TEST_CASE("managed_memory: every call may fail, with an error that names it") {
         });
     CHECK(runs > 8);
 #if CUDART_VERSION >= 13000
-    runs += support::fault_sweep(prepare, [](state& x) { weir::discard(x.s, x.memory.p, all); }, nothing);
+    runs += support::fault_sweep(prepare, [](state& x) { weir::runtime::discard(x.s, x.memory.p, all); }, nothing);
     runs += support::fault_sweep(
-        prepare, [](state& x) { weir::discard_and_prefetch(x.s, x.memory.p, all, memory_location::host()); }, nothing);
+        prepare, [](state& x) { weir::runtime::discard_and_prefetch(x.s, x.memory.p, all, memory_location::host()); }, nothing);
     CHECK(runs > 20);
 #endif
     static_cast<void>(nothing);

@@ -21,7 +21,7 @@ TEST_CASE("side_stream: it is a stream of its device, beside another's capture")
             CHECK(weir::runtime::device_of(first) == 0);
             CHECK(weir::runtime::id_of(first) != weir::runtime::id_of(second));
             unsigned flags = 0;
-            weir::check(cudaStreamGetFlags(first.get(), &flags), "cudaStreamGetFlags");
+            weir::check_cuda(cudaStreamGetFlags(first.get(), &flags), "cudaStreamGetFlags");
             CHECK(flags == cudaStreamNonBlocking);
         }
         CHECK(graph.unbroken());

@@ -13,7 +13,7 @@
 #include <weir/runtime/stream.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::stream_ref;
 
 namespace {
@@ -131,7 +131,7 @@ TEST_CASE("stream: knows the device that a stream belongs to, whichever is curre
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(3));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
         weir::runtime::device_scope const there(i);
         support::scoped_stream const own;
@@ -164,8 +164,8 @@ TEST_CASE("stream: every call may fail, and names itself") {
 TEST_CASE("stream: a stream that was destroyed is refused with a sentence") {
     simulated_cuda::world world;
     cudaStream_t gone = nullptr;
-    check(cudaStreamCreate(&gone), "cudaStreamCreate");
-    check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+    check_cuda(cudaStreamCreate(&gone), "cudaStreamCreate");
+    check_cuda(cudaStreamDestroy(gone), "cudaStreamDestroy");
     std::string const what_to_do = "the stream or event was destroyed, or belongs to another device";
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::id_of(gone)); }), what_to_do);
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(weir::runtime::device_of(gone)); }), what_to_do);

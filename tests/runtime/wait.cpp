@@ -16,7 +16,7 @@
 #endif
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::runtime::wait_for_device;
 
 TEST_CASE("wait: all that was enqueued is over, whoever did it") {
@@ -180,17 +180,17 @@ TEST_CASE("wait: waits for the stream's work, and for nobody else's") {
         support::scoped_stream const a;
         std::size_t const bytes = 1 << 16;
         void* p = nullptr;
-        check(cudaMalloc(&p, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         std::vector<unsigned char> host(bytes, 0);
         for (int value = 1; value < 4; ++value) {
-            check(cudaMemsetAsync(p, value, bytes, a), "cudaMemsetAsync");
-            check(cudaMemcpyAsync(host.data(), p, bytes, cudaMemcpyDefault, a), "cudaMemcpyAsync");
+            check_cuda(cudaMemsetAsync(p, value, bytes, a), "cudaMemsetAsync");
+            check_cuda(cudaMemcpyAsync(host.data(), p, bytes, cudaMemcpyDefault, a), "cudaMemcpyAsync");
             weir::synchronize(a);
             CHECK(host == std::vector<unsigned char>(bytes, static_cast<unsigned char>(value)));
             CHECK(cudaStreamQuery(a) == cudaSuccess);
         }
         weir::synchronize(weir::on_host); // nothing to wait for
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 
@@ -208,12 +208,12 @@ TEST_CASE("wait: the legacy stream's work is done also beside a blocking capture
          {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
         support::every_schedule([&] {
             cudaStream_t blocking = nullptr;
-            check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+            check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
             void* p = nullptr;
-            check(cudaMalloc(&p, 16), "cudaMalloc");
+            check_cuda(cudaMalloc(&p, 16), "cudaMalloc");
             unsigned char host[16] = {};
-            check(cudaMemsetAsync(p, 7, 16, cudaStreamLegacy), "cudaMemsetAsync");
-            check(cudaMemcpyAsync(host, p, 16, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
+            check_cuda(cudaMemsetAsync(p, 7, 16, cudaStreamLegacy), "cudaMemsetAsync");
+            check_cuda(cudaMemcpyAsync(host, p, 16, cudaMemcpyDefault, cudaStreamLegacy), "cudaMemcpyAsync");
             {
                 support::capture graph(blocking, mode);
                 weir::synchronize(cudaStreamLegacy);
@@ -223,8 +223,8 @@ TEST_CASE("wait: the legacy stream's work is done also beside a blocking capture
                 CHECK(graph.unbroken());
             }
             weir::synchronize(cudaStreamLegacy);
-            check(cudaFree(p), "cudaFree");
-            check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+            check_cuda(cudaFree(p), "cudaFree");
+            check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
         });
 }
 
@@ -250,8 +250,8 @@ TEST_CASE("wait: whatever call fails, it says so, and the thread's mode of captu
 TEST_CASE("wait: a stream that was destroyed is refused with a sentence") {
     simulated_cuda::world world;
     cudaStream_t gone = nullptr;
-    check(cudaStreamCreate(&gone), "cudaStreamCreate");
-    check(cudaStreamDestroy(gone), "cudaStreamDestroy");
+    check_cuda(cudaStreamCreate(&gone), "cudaStreamCreate");
+    check_cuda(cudaStreamDestroy(gone), "cudaStreamDestroy");
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { weir::synchronize(gone); }),
                "the stream or event was destroyed, or belongs to another device");
     world.forgive(); // on a GPU this would crash: the simulator tells whose bug it is

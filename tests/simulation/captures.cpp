@@ -48,8 +48,8 @@ void must(cudaError_t error) {
 
 /// Tells the simulator of each block. The program tells it of the end, while the device is current on which it works.
 template <class Pool>
-class noting : public weir::layered<noting<Pool>, Pool> {
-    using base = weir::layered<noting<Pool>, Pool>;
+class noting : public weir::resource::layered<noting<Pool>, Pool> {
+    using base = weir::resource::layered<noting<Pool>, Pool>;
 
 public:
     template <class... Arguments>

@@ -51,7 +51,7 @@ public:
         set_ = &*set;
         for (std::size_t i = 0; i != created; ++i)
             create(i);
-        weir::check(cudaStreamCreateWithFlags(&lasting_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        weir::check_cuda(cudaStreamCreateWithFlags(&lasting_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         items_.resize(6);
         for (std::size_t i = 0; i != operations_of_a_program && wrong.empty(); ++i) {
             step();
@@ -120,7 +120,7 @@ private:
     void create(std::size_t i) {
         weir::runtime::capture_mode_scope const relaxed;
         streams_[i].is_blocking = pick(3) == 0;
-        weir::check(cudaStreamCreateWithFlags(&streams_[i].name,
+        weir::check_cuda(cudaStreamCreateWithFlags(&streams_[i].name,
                                               streams_[i].is_blocking ? cudaStreamDefault : cudaStreamNonBlocking),
                     "cudaStreamCreateWithFlags");
     }
@@ -260,7 +260,7 @@ private:
     void begin_capture(stream& of) {
         constexpr cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                                                    cudaStreamCaptureModeRelaxed};
-        weir::check(cudaStreamBeginCapture(of.name, modes[pick(3)]), "cudaStreamBeginCapture");
+        weir::check_cuda(cudaStreamBeginCapture(of.name, modes[pick(3)]), "cudaStreamBeginCapture");
         of.is_captured = true;
         ++total_.captures;
     }
@@ -285,7 +285,7 @@ private:
         if (is_known)
             return;
         weir::runtime::capture_mode_scope const relaxed;
-        weir::check(cudaStreamDestroy(streams_[i].name), "cudaStreamDestroy");
+        weir::check_cuda(cudaStreamDestroy(streams_[i].name), "cudaStreamDestroy");
         ++total_.ended_streams;
         create(i);
     }

@@ -39,7 +39,7 @@
 
 namespace {
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
@@ -105,15 +105,15 @@ struct block {
 class event {
 public:
     explicit event(cudaStream_t behind) {
-        check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-        check(cudaEventRecord(event_, behind), "cudaEventRecord");
+        check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check_cuda(cudaEventRecord(event_, behind), "cudaEventRecord");
     }
     event(event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
     ~event() {
         if (event_)
             static_cast<void>(cudaEventDestroy(event_));
     }
-    void holds(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+    void holds(cudaStream_t stream) const { check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
 
 private:
     cudaEvent_t event_ = nullptr;
@@ -228,7 +228,7 @@ private:
         else if (what < 48 && !settle_breaks_captures<Pool>)
             pool_->settle();
         else if (what < 51)
-            check(cudaStreamSynchronize(stream(below(streams_of_each))),
+            check_cuda(cudaStreamSynchronize(stream(below(streams_of_each))),
                   "cudaStreamSynchronize"); // the queue does not grow for ever
         else if (what < 54)
             receive();
@@ -362,7 +362,7 @@ private:
             return end_graph();
         graph made{std::make_unique<weir::graph_memory<Pool>>(*pool_), nullptr, nullptr, below(streams_of_each)};
         cudaStream_t const s = stream(made.home);
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         std::array<block, 2> pair;
         for (int turn = 0; turn < 3; ++turn) {
             for (block& each : pair) {
@@ -376,8 +376,8 @@ private:
                     give(*made.memory, s, each.p, each.bytes);
                 }
         }
-        check(cudaStreamEndCapture(s, &made.captured), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&made.executable, made.captured, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamEndCapture(s, &made.captured), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&made.executable, made.captured, 0), "cudaGraphInstantiate");
         graphs_.push_back(std::move(made));
         launch();
     }
@@ -386,15 +386,15 @@ private:
         if (graphs_.empty())
             return;
         graph const& chosen = graphs_[below(graphs_.size())];
-        check(cudaGraphLaunch(chosen.executable, stream(chosen.home)), "cudaGraphLaunch");
+        check_cuda(cudaGraphLaunch(chosen.executable, stream(chosen.home)), "cudaGraphLaunch");
         ++done.launches;
     }
 
     void end_graph() {
         std::swap(graphs_[below(graphs_.size())], graphs_.back());
         graph const& ended = graphs_.back();
-        check(cudaGraphExecDestroy(ended.executable), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(ended.captured), "cudaGraphDestroy");
+        check_cuda(cudaGraphExecDestroy(ended.executable), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(ended.captured), "cudaGraphDestroy");
         ended.memory->release(stream(ended.home));
         graphs_.pop_back();
     }

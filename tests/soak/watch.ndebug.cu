@@ -11,7 +11,7 @@
 
 namespace soak {
 
-using weir::check;
+using weir::check_cuda;
 
 #ifdef WEIR_SIMULATED_CUDA
 
@@ -32,7 +32,7 @@ watch::watch() {
 watch::~watch() = default;
 
 void watch::fill(cudaStream_t stream, void* p, std::size_t bytes, std::uint32_t tag, unsigned) {
-    weir::check(simulated_cuda::launch(stream, {}, {{p, bytes}}, [=] { std::fill_n(words(p), bytes / 4, tag); }), "a launch");
+    weir::check_cuda(simulated_cuda::launch(stream, {}, {{p, bytes}}, [=] { std::fill_n(words(p), bytes / 4, tag); }), "a launch");
 }
 
 void watch::check(cudaStream_t stream, void const* p, std::size_t bytes, std::uint32_t tag, unsigned) {
@@ -40,11 +40,11 @@ void watch::check(cudaStream_t stream, void const* p, std::size_t bytes, std::ui
         std::uint32_t const* const begin = words(p);
         wrong += bytes / 4 - static_cast<std::size_t>(std::count(begin, begin + bytes / 4, tag));
     };
-    weir::check(simulated_cuda::launch(stream, {{p, bytes}}, {}, look), "a launch");
+    weir::check_cuda(simulated_cuda::launch(stream, {{p, bytes}}, {}, look), "a launch");
 }
 
 unsigned long long watch::wrong_words() const {
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return wrong;
 }
 
@@ -85,9 +85,9 @@ __global__ void check_words(std::uint32_t const* p, std::size_t words, std::uint
 } // namespace
 
 watch::watch() {
-    weir::check(cudaMalloc(&wrong_, sizeof *wrong_), "cudaMalloc");
-    weir::check(cudaMemset(wrong_, 0, sizeof *wrong_), "cudaMemset");
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaMalloc(&wrong_, sizeof *wrong_), "cudaMalloc");
+    weir::check_cuda(cudaMemset(wrong_, 0, sizeof *wrong_), "cudaMemset");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 watch::~watch() {
@@ -96,19 +96,19 @@ watch::~watch() {
 
 void watch::fill(cudaStream_t stream, void* p, std::size_t bytes, std::uint32_t tag, unsigned cycles) {
     fill_words<<<blocks_for(bytes / 4), threads, 0, stream>>>(static_cast<std::uint32_t*>(p), bytes / 4, tag, cycles);
-    weir::check(cudaGetLastError(), "a launch");
+    weir::check_cuda(cudaGetLastError(), "a launch");
 }
 
 void watch::check(cudaStream_t stream, void const* p, std::size_t bytes, std::uint32_t tag, unsigned cycles) {
     check_words<<<blocks_for(bytes / 4), threads, 0, stream>>>(static_cast<std::uint32_t const*>(p), bytes / 4, tag, cycles,
                                                                wrong_);
-    weir::check(cudaGetLastError(), "a launch");
+    weir::check_cuda(cudaGetLastError(), "a launch");
 }
 
 unsigned long long watch::wrong_words() const {
     unsigned long long wrong = 0;
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    weir::check(cudaMemcpy(&wrong, wrong_, sizeof wrong, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaMemcpy(&wrong, wrong_, sizeof wrong, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return wrong;
 }
 

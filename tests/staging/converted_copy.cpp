@@ -68,7 +68,7 @@ struct converter {
 #ifdef WEIR_SIMULATED_CUDA
         namespace device = simulated_cuda;
         device::bytes const read{from, to.size() * sizeof(Element)}, written{to.data(), to.size_bytes()};
-        weir::check(device::launch(stream.get(), {read}, {written},
+        weir::check_cuda(device::launch(stream.get(), {read}, {written},
                                    [=] {
                                        auto const* const all = static_cast<Element const*>(device::backing(from));
                                        std::copy(all, all + to.size(), to.begin());
@@ -76,7 +76,7 @@ struct converter {
                     "launch");
 #else
         std::vector<Element> host(to.size());
-        weir::check(cudaMemcpyAsync(host.data(), from, to.size() * sizeof(Element), cudaMemcpyDefault, stream.get()), "copy");
+        weir::check_cuda(cudaMemcpyAsync(host.data(), from, to.size() * sizeof(Element), cudaMemcpyDefault, stream.get()), "copy");
         weir::synchronize(stream);
         std::copy(host.begin(), host.end(), to.begin());
 #endif
@@ -154,15 +154,15 @@ TEST_CASE("converted_copy: runs after what is on the stream and before what come
         numbers<__half> const there(count);
         numbers<float> const whole(row);
         converting_view<float, __half> const view(there.data(), count);
-        weir::check(cudaMemsetAsync(there.data(), 1, view.size_bytes(), s), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(there.data(), 1, view.size_bytes(), s), "cudaMemsetAsync");
         copy_converted_to_device_async(here.ring, s, view, row.data(), count);
         std::vector<float> back(count);
         std::vector<__half> stored(count);
         pending_copy copy = copy_converted_to_host_async(here.ring, s, back.data(), count, view);
-        weir::check(cudaMemsetAsync(there.data(), 0, view.size_bytes(), s), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(there.data(), 0, view.size_bytes(), s), "cudaMemsetAsync");
         pending_copy other = copy_stored_to_host_async(here.ring, s, converting_view<float, __half>(stored),
                                                        static_cast<float const*>(whole.data()), count, converter{});
-        weir::check(cudaMemsetAsync(whole.data(), 0, count * sizeof(float), s), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(whole.data(), 0, count * sizeof(float), s), "cudaMemsetAsync");
         other.wait();
         copy.wait();
         CHECK(back == row);

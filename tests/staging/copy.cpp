@@ -52,11 +52,11 @@ TEST_CASE("copy: runs after what is on the stream and before what comes later") 
         ringed here;
         octets const row = counting(5 * slot_bytes);
         memory const there(row.size());
-        weir::check(cudaMemsetAsync(there.at(), 1, row.size(), s), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(there.at(), 1, row.size(), s), "cudaMemsetAsync");
         copy_to_device_async(here.ring, s, there.at(), row.data(), row.size());
         octets first(row.size());
         pending_copy copy = copy_to_host_async(here.ring, s, first.data(), there.at(), row.size());
-        weir::check(cudaMemsetAsync(there.at(), 2, row.size(), s), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(there.at(), 2, row.size(), s), "cudaMemsetAsync");
         copy.wait();
         CHECK(first == row);
         CHECK(there.contents(s) == octets(row.size(), 2));
@@ -145,13 +145,13 @@ TEST_CASE("copy: a stream that was born under the handle of another shares none 
         memory const there(row.size()), elsewhere(next.size());
         cudaStream_t stream = nullptr;
         for (std::size_t at = 0; at != 600; at += 200) {
-            weir::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+            weir::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
             copy_to_device_async(here.ring, stream, there.at(at), row.data() + at, 200);
-            weir::check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+            weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
         }
         support::scoped_stream const s;
         copy_to_device_async(here.ring, s, elsewhere.at(), next.data(), next.size());
-        weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         CHECK(there.contents(s) == row);
         CHECK(elsewhere.contents(s) == next);
     });
@@ -280,7 +280,7 @@ TEST_CASE("copy: a stream of another device is refused") {
     ringed here;
     octets row(100);
     memory const there(100);
-    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const other;
     std::uint64_t const waits = device::calls("cudaStreamSynchronize");
     CHECK_SAYS(
@@ -291,7 +291,7 @@ TEST_CASE("copy: a stream of another device is refused") {
     CHECK(cudaGetDevice(&current) == cudaSuccess);
     CHECK(current == 1);
     CHECK(device::calls("cudaStreamSynchronize") == waits); // the event was recorded: it is of the stream's device
-    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
     CHECK(there.contents(cudaStreamLegacy) == row);
 }
 

@@ -68,13 +68,13 @@ struct ringed {
 class memory {
 public:
     explicit memory(std::size_t bytes) : bytes_(bytes) {
-        weir::check(cudaMalloc(&p_, bytes != 0 ? bytes : 1), "cudaMalloc");
-        weir::check(cudaMemset(p_, 0xAA, bytes != 0 ? bytes : 1), "cudaMemset");
+        weir::check_cuda(cudaMalloc(&p_, bytes != 0 ? bytes : 1), "cudaMalloc");
+        weir::check_cuda(cudaMemset(p_, 0xAA, bytes != 0 ? bytes : 1), "cudaMemset");
         weir::synchronize(cudaStreamLegacy); // and not the device: what is under way stays so
     }
     explicit memory(octets const& with) : memory(with.size()) {
         if (!with.empty())
-            weir::check(cudaMemcpy(p_, with.data(), with.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+            weir::check_cuda(cudaMemcpy(p_, with.data(), with.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
         weir::synchronize(cudaStreamLegacy);
     }
     memory(memory const&) = delete;
@@ -87,7 +87,7 @@ public:
         weir::synchronize(after);
         octets row(bytes_);
         if (bytes_ != 0)
-            weir::check(cudaMemcpy(row.data(), p_, bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+            weir::check_cuda(cudaMemcpy(row.data(), p_, bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
         return row;
     }
 

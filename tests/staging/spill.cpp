@@ -25,8 +25,8 @@ constexpr std::size_t buffer_bytes = 5000;
 /// Enqueues work that writes what `seed` says.
 void write(access_scope<unsigned char> const& to, unsigned seed) {
     std::size_t const half = to.size() / 2;
-    weir::check(cudaMemsetAsync(to.data(), static_cast<int>(seed % 251), half, to.stream().get()), "cudaMemsetAsync");
-    weir::check(cudaMemsetAsync(to.data() + half, static_cast<int>(seed % 241), to.size() - half, to.stream().get()),
+    weir::check_cuda(cudaMemsetAsync(to.data(), static_cast<int>(seed % 251), half, to.stream().get()), "cudaMemsetAsync");
+    weir::check_cuda(cudaMemsetAsync(to.data() + half, static_cast<int>(seed % 241), to.size() - half, to.stream().get()),
                 "cudaMemsetAsync");
 }
 void use(buffer& of, weir::stream_ref stream) {
@@ -56,7 +56,7 @@ class sight {
 public:
     sight(buffer& of, weir::stream_ref stream) : there_(of.size()), stream_(stream) {
         auto const now = of.read(stream);
-        weir::check(cudaMemcpyAsync(there_.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice, stream.get()),
+        weir::check_cuda(cudaMemcpyAsync(there_.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice, stream.get()),
                     "cudaMemcpyAsync");
     }
     octets contents() const { return there_.contents(stream_); }
@@ -224,7 +224,7 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
         bool fails = false;
         auto const doubled = [&](weir::stream_ref on, unsigned char* data, std::size_t count) {
             auto const from = s.buffers[0].read(on);
-            weir::check(cudaMemcpyAsync(data, from.data(), count, cudaMemcpyDeviceToDevice, on.get()), "cudaMemcpyAsync");
+            weir::check_cuda(cudaMemcpyAsync(data, from.data(), count, cudaMemcpyDeviceToDevice, on.get()), "cudaMemcpyAsync");
             ++calls;
             if (fails)
                 throw std::runtime_error("cannot");
@@ -260,7 +260,7 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
             itself->cost(1);
             itself->next_use(1);
             CHECK_FALSE(itself->spill());
-            weir::check(cudaMemsetAsync(p, 4, count, on.get()), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemsetAsync(p, 4, count, on.get()), "cudaMemsetAsync");
         });
         itself = &curious;
         CHECK(sight(curious, s.stream).contents() == octets(buffer_bytes, 4));
@@ -379,7 +379,7 @@ TEST_CASE("spill: a buffer moves and ends while a stream that used it is capture
             buffer third(s.set, buffer_bytes);
             memory const own(buffer_bytes);
             support::capture graph(s.other, cudaStreamCaptureModeThreadLocal);
-            weir::check(cudaMemsetAsync(own.at(), 1, buffer_bytes, s.other), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemsetAsync(own.at(), 1, buffer_bytes, s.other), "cudaMemsetAsync");
             if (way == 0)
                 CHECK(s.buffers[1].spill());
             else if (way == 1)
@@ -449,7 +449,7 @@ TEST_CASE("spill: a buffer ends whenever it likes: on its way, away, under an ac
                 weir::stream_ref const stream = by_thread ? weir::stream_ref(cudaStreamPerThread) : weir::stream_ref(s.stream);
                 auto it = std::make_unique<buffer>(
                     now == when::computed ? buffer(s.set, buffer_bytes, [](weir::stream_ref on, unsigned char* p, std::size_t count) {
-                        weir::check(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
+                        weir::check_cuda(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
                     })
                                           : buffer(s.set, buffer_bytes));
                 if (now == when::computed)
@@ -561,7 +561,7 @@ TEST_CASE_TEMPLATE("spill: what a set freed on its own streams is handed out onl
             write(elsewhere.access(work), 3);
             CHECK(b.spill());
             buffer failing(set, large, [&](weir::stream_ref on, unsigned char* p, std::size_t count) {
-                weir::check(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
+                weir::check_cuda(cudaMemsetAsync(p, 1, count, on.get()), "cudaMemsetAsync");
                 throw std::runtime_error("cannot");
             });
             {
@@ -575,8 +575,8 @@ TEST_CASE_TEMPLATE("spill: what a set freed on its own streams is handed out onl
             for (int i = 0; i != 4; ++i) {
                 weir::stream_ref const stream = later.emplace_back();
                 void* const p = each->allocate(stream, large);
-                weir::check(cudaMemsetAsync(p, 3, large, stream.get()), "cudaMemsetAsync");
-                weir::check(cudaMemcpyAsync(seen.emplace_back(large).at(), p, large, cudaMemcpyDeviceToDevice, stream.get()),
+                weir::check_cuda(cudaMemsetAsync(p, 3, large, stream.get()), "cudaMemsetAsync");
+                weir::check_cuda(cudaMemcpyAsync(seen.emplace_back(large).at(), p, large, cudaMemcpyDeviceToDevice, stream.get()),
                             "cudaMemcpyAsync");
                 each->deallocate(stream, p, large);
             }
@@ -666,7 +666,7 @@ TEST_CASE("spill: an access that ends while its stream is captured leaves the gr
                     support::every_schedule([&] {
                         stage<> s(3, 3);
                         cudaStream_t blocking = nullptr;
-                        weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+                        weir::check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
                         {
                             weir::stream_ref const stream = what == kind::created ? weir::stream_ref(s.stream)
                                                             : what == kind::own   ? weir::stream_ref(cudaStreamPerThread)
@@ -684,7 +684,7 @@ TEST_CASE("spill: an access that ends while its stream is captured leaves the gr
                                 begin_capture();
                             } else {
                                 auto const now = s.buffers[0].read(stream);
-                                weir::check(cudaMemcpyAsync(target.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice,
+                                weir::check_cuda(cudaMemcpyAsync(target.at(), now.data(), now.size(), cudaMemcpyDeviceToDevice,
                                                             stream.get()),
                                             "cudaMemcpyAsync");
                                 begin_capture();
@@ -710,7 +710,7 @@ TEST_CASE("spill: an access that ends while its stream is captured leaves the gr
                             s.buffers.pop_front();
                         }
                         weir::synchronize(s.stream);
-                        weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+                        weir::check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
                     });
                 }
 }
@@ -839,7 +839,7 @@ TEST_CASE("spill: threads share a set, and one another's victims") {
         weir::pinned_pool host;
         spill_set<> set(pool, host, 5 * buffer_bytes);
         buffer shared(set, buffer_bytes, [](weir::stream_ref on, unsigned char* p, std::size_t count) {
-            weir::check(cudaMemsetAsync(p, 9, count, on.get()), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemsetAsync(p, 9, count, on.get()), "cudaMemsetAsync");
         });
         auto const work = [&](unsigned thread) {
             return [&, thread] {
@@ -1022,7 +1022,7 @@ TEST_CASE("spill: wherever a call fails, every buffer keeps its contents, and al
     };
     auto const overwrite = [](faulty& s, std::size_t i, weir::stream_ref on) {
         auto const to = s.buffers[i].access(on);
-        weir::check(cudaMemsetAsync(to.data(), static_cast<int>(s.seeds[i]), 1, on.get()), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(to.data(), static_cast<int>(s.seeds[i]), 1, on.get()), "cudaMemsetAsync");
     };
     operation const all[] = {
         {"come in place of another", [&](faulty& s) { overwrite(s, 0, s.stream); }},
@@ -1098,9 +1098,9 @@ TEST_CASE("spill: host memory that ends is told, and nothing is lost") {
 TEST_CASE("spill: a set knows its device") {
     device::world const world(device::config{}.late().with_devices(2), support::report_all);
     weir::pinned_pool host;
-    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
     weir::device_pool there;
-    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
     weir::device_pool here;
     spill_set<> set(there, host, 2 * buffer_bytes);
     CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { buffer(set, here, 10); }), "lie on one device");
@@ -1108,7 +1108,7 @@ TEST_CASE("spill: a set knows its device") {
     for (buffer* each : {&a, &b, &c, &a}) { // the legacy stream is that of the set's device
         auto const now = each->access(cudaStreamLegacy);
         weir::runtime::device_scope const its(1);
-        weir::check(cudaMemsetAsync(now.data(), 1, now.size(), cudaStreamLegacy), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(now.data(), 1, now.size(), cudaStreamLegacy), "cudaMemsetAsync");
     }
     CHECK(set.state().to_device_bytes == buffer_bytes);
 }
@@ -1119,9 +1119,9 @@ TEST_CASE("spill: a stream of another device than the pool's is refused, whichev
     weir::pinned_pool host;
     spill_set<> set(pool, host, 2 * buffer_bytes);
     support::scoped_stream const here;
-    weir::check(cudaSetDevice(1), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const there;
-    weir::check(cudaSetDevice(0), "cudaSetDevice");
+    weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
     buffer a(set, buffer_bytes), b(set, buffer_bytes), none(set, 0);
     buffer made(set, 16, [](weir::stream_ref, unsigned char*, std::size_t) { FAIL("not to be called"); });
     use(a, here);
@@ -1148,9 +1148,9 @@ TEST_CASE("spill: streams of two devices use managed memory, which goes back beh
             device::watched<weir::managed_pool> pool;
             weir::pinned_pool host;
             support::scoped_stream const here;
-            weir::check(cudaSetDevice(1), "cudaSetDevice");
+            weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
             support::scoped_stream const first, second;
-            weir::check(cudaSetDevice(0), "cudaSetDevice");
+            weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
             spill_set<> set(pool, host, buffer_bytes);
             auto a = std::make_unique<buffer>(set, buffer_bytes);
             write(a->access(here), 1);

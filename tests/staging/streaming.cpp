@@ -60,8 +60,8 @@ struct stage : ringed {
             CHECK(c.index == chunks++);
             CHECK(c.first == (c.index == 0 ? 0 : bytes));
             bytes = c.first + c.size;
-            weir::check(cudaMemcpyAsync(seen.at(c.first), c.data, c.size, cudaMemcpyDeviceToDevice, on.get()), "cudaMemcpyAsync");
-            weir::check(cudaMemsetAsync(c.data, 0x5A, 1, on.get()), "cudaMemsetAsync");
+            weir::check_cuda(cudaMemcpyAsync(seen.at(c.first), c.data, c.size, cudaMemcpyDeviceToDevice, on.get()), "cudaMemcpyAsync");
+            weir::check_cuda(cudaMemsetAsync(c.data, 0x5A, 1, on.get()), "cudaMemsetAsync");
         };
     }
     /// Nothing of the pools is handed out but the ring, which works.
@@ -153,7 +153,7 @@ TEST_CASE("streaming: a capture that begins on its way is left alone, and what w
             support::every_schedule([&] {
                 stage s(counting(60000, 7));
                 cudaStream_t blocking = nullptr;
-                weir::check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+                weir::check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
                 weir::stream_ref const stream = on_legacy ? weir::stream_ref(cudaStreamLegacy) : weir::stream_ref(blocking);
                 std::optional<support::capture> graph;
                 auto const begin = [&](std::size_t chunks) {
@@ -180,7 +180,7 @@ TEST_CASE("streaming: a capture that begins on its way is left alone, and what w
                 CHECK(graph->unbroken(&nodes));
                 CHECK(nodes == 0);
                 weir::synchronize(blocking);
-                weir::check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+                weir::check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
             });
 }
 
@@ -395,8 +395,8 @@ namespace device = simulated_cuda;
 
 namespace {
 /// Notes how much work of the device is under way when a block comes back.
-struct watched_pool : weir::layered<watched_pool, weir::device_pool> {
-    using wrapper = weir::layered<watched_pool, weir::device_pool>;
+struct watched_pool : weir::resource::layered<watched_pool, weir::device_pool> {
+    using wrapper = weir::resource::layered<watched_pool, weir::device_pool>;
     watched_pool() : wrapper(std::in_place, weir::pool_options{}.on_leak(weir::leak_action::ignore)) {}
     void* try_allocate(weir::stream_ref on, std::size_t bytes, std::size_t alignment = default_alignment) {
         return pool_.try_allocate(on, bytes, alignment);
@@ -455,13 +455,13 @@ TEST_CASE("streaming: chunks go back only when both ways of the link and the str
 TEST_CASE("streaming: a default stream is that of the ring's device, whichever is current") {
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
         device::world const world(device::config{}.with_devices(2).late(), support::report_all);
-        weir::check(cudaSetDevice(1), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(1), "cudaSetDevice");
         weir::managed_pool pool;
         weir::pinned_pool pinned;
         pinned_ring ring(pinned, small(3));
-        weir::check(cudaSetDevice(0), "cudaSetDevice");
+        weir::check_cuda(cudaSetDevice(0), "cudaSetDevice");
         void* const before = pool.allocate(each, 1 * MiB);
-        weir::check(cudaMemsetAsync(before, 1, 1 * MiB, each), "cudaMemsetAsync");
+        weir::check_cuda(cudaMemsetAsync(before, 1, 1 * MiB, each), "cudaMemsetAsync");
         pool.deallocate(each, before, 1 * MiB);
         octets const row = counting(9 * chunk_bytes);
         octets back(row.size());

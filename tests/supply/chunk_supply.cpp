@@ -35,7 +35,7 @@
 #include <weir/upstream/device.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 namespace growth = weir::growth;
@@ -72,7 +72,7 @@ std::vector<block> half_freed(Pool& pool, cudaStream_t s, int count) {
         blocks.push_back(take(pool, s, 2 * MiB));
     for (std::size_t i = 0; i < blocks.size(); i += 2)
         give(pool, s, std::exchange(blocks[i], block{}));
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     return blocks;
 }
 
@@ -82,7 +82,7 @@ void give_all(Pool& pool, cudaStream_t s, std::vector<block> const& blocks) {
     for (block const& each : blocks)
         if (each.p)
             give(pool, s, each);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 // An upstream whose chunks start 256 bytes behind a page.
@@ -102,11 +102,11 @@ struct beside_pages {
 };
 
 void touch(cudaStream_t s, block b) {
-    check(cudaMemsetAsync(b.p, 1, b.bytes, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(b.p, 1, b.bytes, s), "cudaMemsetAsync");
 }
 
 void drain(cudaStream_t s) {
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 } // namespace
@@ -234,18 +234,18 @@ TEST_CASE("chunk_supply: a rule that looks at no work waits for a copy by peers 
     weir::pool<virtual_memory, placement::best_fit<>, reuse::immediate> pool;
     block const b = take(pool, s, 2 * MiB);
     touch(s, b);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
     support::scoped_stream const far;
     void* there = nullptr;
-    check(cudaMalloc(&there, 2 * MiB), "cudaMalloc");
-    check(cudaMemcpyPeerAsync(there, 1, b.p, 0, 2 * MiB, far), "cudaMemcpyPeerAsync");
+    check_cuda(cudaMalloc(&there, 2 * MiB), "cudaMalloc");
+    check_cuda(cudaMemcpyPeerAsync(there, 1, b.p, 0, 2 * MiB, far), "cudaMemcpyPeerAsync");
     REQUIRE(cudaSetDevice(0) == cudaSuccess);
     give(pool, far, b);
     CHECK(simulated_cuda::pending() == 1);
     CHECK(pool.trim() != 0);
     CHECK(simulated_cuda::pending() == 0);
-    check(cudaFree(there), "cudaFree");
+    check_cuda(cudaFree(there), "cudaFree");
 }
 
 TEST_CASE("chunk_supply: a rule that looks at no work waits for it before its bytes lose their memory") {
@@ -290,14 +290,14 @@ TEST_CASE("chunk_supply: where memory cannot be mapped any device may use it, an
         REQUIRE(cudaSetDevice(1) == cudaSuccess);
         REQUIRE(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess);
         cudaStream_t blocking = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         touch(cudaStreamLegacy, b);
-        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         give(pool, cudaStreamLegacy, b); // no event can be recorded there now
         cudaGraph_t graph = nullptr;
-        check(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamEndCapture(blocking, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
         REQUIRE(cudaSetDevice(0) == cudaSuccess);
         CHECK(simulated_cuda::pending() != 0);
         pool.settle();
@@ -869,16 +869,16 @@ TEST_CASE_TEMPLATE("chunk_supply: a pool that ends waits for what still uses its
     {
         weir::pool<virtual_memory, general, Rule, pages> pool;
         block const used = take(pool, s, 2 * MiB);
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         touch(s, used);
         give(pool, s, used);
-        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
-        check(cudaGraphLaunch(runs, s), "cudaGraphLaunch");
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&runs, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaGraphLaunch(runs, s), "cudaGraphLaunch");
     }
     CHECK(simulated_cuda::reports().empty());
-    check(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaGraphExecDestroy(runs), "cudaGraphExecDestroy");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 TEST_CASE("chunk_supply: whatever call fails while pages of several streams go back, none is lost") {

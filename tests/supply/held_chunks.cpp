@@ -169,6 +169,9 @@ TEST_CASE("held_chunks: holds what it acquired until it is released") {
     CHECK(chunks.release(a));
     CHECK_FALSE(chunks.owns(a.offset));
     CHECK(chunks.bytes() == 4096);
+    CHECK(chunks.peak_bytes() == 12288);
+    chunks.reset_peak();
+    CHECK(chunks.peak_bytes() == 4096);
     CHECK(ledger.live.size() == 1);
 }
 

@@ -25,7 +25,7 @@
 #include <weir/supply/saved_contents.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
@@ -45,14 +45,14 @@ struct block {
 template <class Pool>
 block take(Pool& pool, cudaStream_t s, std::size_t bytes, unsigned char value) {
     block const b{pool.allocate(s, bytes), bytes, value};
-    check(cudaMemsetAsync(b.p, value, bytes, s), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(b.p, value, bytes, s), "cudaMemsetAsync");
     return b;
 }
 
 // Whether every byte has the value that was written.
 bool is_whole(block b) {
     std::vector<unsigned char> host(b.bytes);
-    check(cudaMemcpy(host.data(), b.p, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check_cuda(cudaMemcpy(host.data(), b.p, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return support::filled(host, b.value);
 }
 
@@ -66,9 +66,9 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
     support::every_schedule([] {
         weir::pinned_pool keep;
         char* p = nullptr;
-        check(cudaMalloc(reinterpret_cast<void**>(&p), 600 * MiB), "cudaMalloc");
-        check(cudaMemset(p, 7, 600 * MiB), "cudaMemset");
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaMalloc(reinterpret_cast<void**>(&p), 600 * MiB), "cudaMalloc");
+        check_cuda(cudaMemset(p, 7, 600 * MiB), "cudaMemset");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         {
             weir::supply::saved_contents saved(keep, 0);
             saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 100, 300 * MiB}); // more than a block
@@ -78,8 +78,8 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
             CHECK(keep.in_use_bytes() >= 300 * MiB);
             CHECK(keep.state().live_blocks == 2); // none as large as all of them
             for (int i = 0; i < 2; ++i) {
-                check(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
-                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                check_cuda(cudaMemset(p, 0, 600 * MiB), "cudaMemset");
+                check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 weir::supply::chunk_list held; // and nothing that is not here
                 held.reserve(3);
                 auto const at_p = reinterpret_cast<std::uintptr_t>(p);
@@ -91,13 +91,13 @@ TEST_CASE("saved_contents: memory comes back as it was, as often as it is wanted
                 std::size_t const places[] = {99,            100,           256 * MiB + 100, 300 * MiB + 99, 300 * MiB + 100, 400 * MiB,
                                               264 * MiB - 1, 264 * MiB + 0, 300 * MiB - 1};
                 for (std::size_t k = 0; k < 9; ++k)
-                    check(cudaMemcpy(&at[k], p + places[k], 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+                    check_cuda(cudaMemcpy(&at[k], p + places[k], 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
                 CHECK((at[0] == 0 && at[1] == 7 && at[2] == 7 && at[3] == 7 && at[4] == 0 && at[5] == 7));
                 CHECK((at[6] == 7 && at[7] == 0 && at[8] == 0));
             }
         }
         CHECK(keep.in_use_bytes() == 0);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     });
 }
 
@@ -109,7 +109,7 @@ TEST_CASE_TEMPLATE("saved_contents: a suspended pool holds nothing, and its bloc
         block const a = take(pool, s, 5 * MiB, 1);
         block const b = take(pool, s, 300, 2);
         block const c = take(pool, s, 9 * MiB, 3);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         std::size_t const held = pool.reserved_bytes();
         CHECK_FALSE(pool.suspended());
         CHECK(pool.suspend() == held);
@@ -126,13 +126,13 @@ TEST_CASE_TEMPLATE("saved_contents: a suspended pool holds nothing, and its bloc
         CHECK_FALSE(says(pool.report(), "suspended"));
         CHECK(pool.reserved_bytes() == held);
         for (block const& each : {a, c}) {
-            check(cudaMemsetAsync(each.p, 9, each.bytes, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(each.p, 9, each.bytes, s), "cudaMemsetAsync");
             CHECK(pool.owns(each.p));
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         for (block const& each : {a, c})
             pool.deallocate(s, each.p, each.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.trim();
         CHECK(pool.reserved_bytes() == 0);
         pool.resume(); // without 'suspend': nothing
@@ -167,8 +167,8 @@ TEST_CASE_TEMPLATE("saved_contents: what blocks hold is kept in pinned or in ord
         for (std::size_t i = 0; i < 40; ++i)
             if (i % 4 != 0)
                 pool.deallocate(t, blocks[i].p, blocks[i].bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        check(cudaStreamSynchronize(t), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(t), "cudaStreamSynchronize");
     });
 }
 
@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE("saved_contents: a fresh pool gets no more memory than is sav
             CHECK(is_whole(each));
             pool.deallocate(s, each.p, each.bytes);
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
 }
 
@@ -221,12 +221,12 @@ TEST_CASE("saved_contents: a pool whose free memory lies in pieces keeps what fi
     CHECK_FALSE(pool.suspended());
     CHECK(keep.in_use_bytes() == 32 * MiB);
     pool.deallocate(s, b.p, b.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     pool.suspend(keep);
     pool.resume();
     CHECK(is_whole(a));
     pool.deallocate(s, a.p, a.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     for (int i = 1; i < 8; i += 2)
         keep.deallocate_sync(parts[i], 8 * MiB);
 }
@@ -238,25 +238,25 @@ TEST_CASE("saved_contents: a graph that was captured before works after") {
         mapped_pool pool;
         block const a = take(pool, s, 4 * MiB, 1);
         block b = take(pool, s, 4 * MiB, 2);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        check(cudaMemcpyAsync(b.p, a.p, a.bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
-        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemcpyAsync(b.p, a.p, a.bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
         pool.suspend(keep);
         pool.resume();
         CHECK(is_whole(b));
-        check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         b.value = a.value;
         CHECK(is_whole(b));
-        check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         pool.deallocate(s, a.p, a.bytes);
         pool.deallocate(s, b.p, b.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -272,7 +272,7 @@ TEST_CASE("saved_contents: suspending breaks no capture of another stream") {
         CHECK(alien.unbroken());
         CHECK(is_whole(a));
         pool.deallocate(s, a.p, a.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -326,7 +326,7 @@ TEST_CASE("saved_contents: a pool hands nothing out from the moment when it begi
         CHECK(reserved_then == 0);
         CHECK(is_whole(a));
         pool.deallocate(s, a.p, a.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -339,12 +339,12 @@ TEST_CASE("saved_contents: layers pass it on") {
         pool.suspend();
         CHECK(pool.suspended());
         pool.resume();
-        check(cudaMemset(a.p, a.value, a.bytes), "cudaMemset");
+        check_cuda(cudaMemset(a.p, a.value, a.bytes), "cudaMemset");
         pool.suspend(keep);
         pool.resume();
         CHECK(is_whole(a));
         pool.deallocate(s, a.p, a.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -371,7 +371,7 @@ std::vector<block> one_of_a_hundred(weir::device_pool& pool, cudaStream_t s, uns
             live.push_back(each);
         else
             pool.deallocate(s, each.p, each.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     pool.settle();
     return live;
 }
@@ -382,7 +382,7 @@ void give_all(weir::device_pool& pool, cudaStream_t s, std::vector<block>& block
         pool.deallocate(s, each.p, each.bytes);
     }
     blocks.clear();
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     pool.settle();
 }
 
@@ -414,7 +414,7 @@ TEST_CASE("saved_contents: trimmed while it is suspended, a pool comes back with
         // What went back can be had again, at the same addresses, beside what stayed.
         for (int i = 0; i < 900; ++i)
             live.push_back(take(pool, s, 256 * KiB, static_cast<unsigned char>(i)));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         auto const [first, last] = std::minmax_element(live.begin(), live.end(), [](block a, block b) { return a.p < b.p; });
         CHECK(static_cast<std::size_t>(static_cast<char*>(last->p) - static_cast<char*>(first->p)) < 300 * MiB);
         give_all(pool, s, live);
@@ -431,7 +431,7 @@ TEST_CASE("saved_contents: what was saved of blocks that were freed meanwhile, a
         std::vector<block> live;
         for (unsigned char i = 0; i < 9; ++i)
             live.push_back(take(pool, s, 3 * MiB, i));
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.suspend(keep);
         for (std::size_t i : {7u, 5u, 4u, 1u, 0u}) {
             pool.deallocate(s, live[i].p, live[i].bytes);
@@ -451,7 +451,7 @@ TEST_CASE("saved_contents: a suspended pool without blocks is trimmed to nothing
         support::scoped_stream const s;
         weir::device_pool pool;
         block const a = take(pool, s, 20 * MiB, 1);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.suspend();
         pool.deallocate(s, a.p, a.bytes);
         pool.settle();
@@ -461,10 +461,10 @@ TEST_CASE("saved_contents: a suspended pool without blocks is trimmed to nothing
         pool.resume();
         CHECK(pool.reserved_bytes() == 0);
         block const b = take(pool, s, 30 * MiB, 2);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(is_whole(b));
         pool.deallocate(s, b.p, b.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.suspend();
         pool.trim();
     });
@@ -499,12 +499,12 @@ TEST_CASE("saved_contents: blocks come, go and keep their bytes, whatever the or
                 pool.resume();
             }
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         for (block const& each : blocks) {
             REQUIRE(is_whole(each));
             pool.deallocate(s, each.p, each.bytes);
         }
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
 }
 
@@ -515,7 +515,7 @@ TEST_CASE("saved_contents: what cannot be done is refused, and the pool is as it
     weir::host_pool keep(weir::pool_options{}.limit(8 * MiB));
     mapped_pool pool;
     block const a = take(pool, s, 200 * MiB, 4);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     CHECK_THROWS_AS(pool.suspend(keep), weir::out_of_memory); // 'keep' has no room
     CHECK_FALSE(pool.suspended());
     CHECK(keep.in_use_bytes() == 0);
@@ -526,15 +526,15 @@ TEST_CASE("saved_contents: what cannot be done is refused, and the pool is as it
     CHECK_THROWS_WITH_AS(pool.suspend(large), doctest::Contains("is suspended already; call 'resume' first"),
                          weir::usage_error);
     void* others = nullptr;
-    check(cudaMalloc(&others, 100 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&others, 100 * MiB), "cudaMalloc");
     CHECK_THROWS_AS(pool.resume(), weir::out_of_memory); // another program has the card
     CHECK(pool.suspended());
     CHECK(pool.reserved_bytes() == 0);
-    check(cudaFree(others), "cudaFree");
+    check_cuda(cudaFree(others), "cudaFree");
     pool.resume();
     CHECK(is_whole(a));
     pool.deallocate(s, a.p, a.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("saved_contents: where a device cannot map memory, a pool keeps it and says so") {
@@ -546,7 +546,7 @@ TEST_CASE("saved_contents: where a device cannot map memory, a pool keeps it and
                          weir::usage_error);
     CHECK_FALSE(pool.suspended());
     pool.deallocate(s, a.p, a.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("saved_contents: a pool may end suspended") {
@@ -573,7 +573,7 @@ struct scene {
     block c = take(pool, s, 3 * MiB, 3);
     scene() {
         pool.deallocate(s, b.p, b.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
 };
 
@@ -637,7 +637,7 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     weir::pinned_pool keep(weir::pool_options{}.on_leak(weir::leak_action::ignore));
     void* p = nullptr;
-    check(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&p, 1 * MiB), "cudaMalloc");
     {
         weir::supply::saved_contents saved(keep, 0);
         saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p), 1 * MiB});
@@ -649,7 +649,7 @@ TEST_CASE("saved_contents: blocks that a copy may still write stay out where CUD
     simulated_cuda::clear_faults();
     CHECK(simulated_cuda::pending() == 1);
     CHECK(keep.in_use_bytes() == 1 * MiB);
-    check(cudaFree(p), "cudaFree");
+    check_cuda(cudaFree(p), "cudaFree");
 }
 
 TEST_CASE("saved_contents: where a wait for the copies fails once, they are waited for again, and no other work is") {
@@ -657,8 +657,8 @@ TEST_CASE("saved_contents: where a wait for the copies fails once, they are wait
     support::scoped_stream const other;
     weir::pinned_pool keep;
     void* p = nullptr;
-    check(cudaMalloc(&p, 2 * MiB), "cudaMalloc");
-    check(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
+    check_cuda(cudaMalloc(&p, 2 * MiB), "cudaMalloc");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, other), "cudaMemsetAsync");
     {
         weir::supply::saved_contents saved(keep, 0);
         saved.add(weir::base::range{reinterpret_cast<std::uintptr_t>(p) + 1 * MiB, 1 * MiB});
@@ -668,8 +668,8 @@ TEST_CASE("saved_contents: where a wait for the copies fails once, they are wait
         CHECK(saved.idle());
         CHECK(simulated_cuda::pending() == 1);
     }
-    check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
-    check(cudaFree(p), "cudaFree");
+    check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    check_cuda(cudaFree(p), "cudaFree");
 }
 
 TEST_CASE("saved_contents: the stream of its copies does not stay where CUDA refuses once to destroy it") {
@@ -696,7 +696,7 @@ TEST_CASE("saved_contents: a pool is suspended and comes back, whichever device 
     }
     CHECK(is_whole(a));
     pool.deallocate(s, a.p, a.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("saved_contents: a save for whose list the host has no memory takes no block") {
@@ -727,7 +727,7 @@ TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' ma
     pool_over<weir::reuse::immediate> pool;
     block const a = take(pool, s, 20 * MiB, 1);
     block const b = take(pool, s, 20 * MiB, 2);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     pool.suspend(keep);
     for (char const* const call : {"cudaStreamSynchronize", "cudaGetDeviceCount"}) // the device cannot be waited for either
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
@@ -740,7 +740,7 @@ TEST_CASE("saved_contents: a trim takes nothing away while copies of 'resume' ma
     pool.resume();
     CHECK(is_whole(b));
     pool.deallocate(s, b.p, b.bytes);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of them is the larger") {
@@ -754,7 +754,7 @@ TEST_CASE("saved_contents: what lies between free ranges is saved, whichever of 
         std::size_t const large = 30 * MiB, small = 6 * MiB;
         block const first = take(pool, s, larger_first ? large : small, 1), live = take(pool, s, 4 * MiB, 2);
         block const second = take(pool, s, larger_first ? small : large, 3), last = take(pool, s, 4 * MiB, 4);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.deallocate(s, first.p, first.bytes);
         pool.deallocate(s, second.p, second.bytes);
         pool.suspend(keep);
@@ -778,8 +778,8 @@ TEST_CASE("saved_contents: a pool is not suspended in the middle of another thre
         CHECK(pool.reserved_bytes() == 0); // nothing was got behind its back
         pool.resume();
         if (p)
-            check(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemsetAsync(p, 1, 20 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.deallocate(s, p, 20 * MiB);
     }
 }
@@ -802,7 +802,7 @@ TEST_CASE("saved_contents: no block lies across two reservations, also after a t
     block const b = scarce(8 * MiB, 2, 2);
     auto const border = reinterpret_cast<std::uintptr_t>(b.p);
     REQUIRE(border == reinterpret_cast<std::uintptr_t>(a.p) + 8 * MiB);
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     simulated_cuda::fail_call("cuMemUnmap", 2, cudaErrorUnknown); // b's chunk stays
     pool.suspend(keep);
     pool.deallocate(s, b.p, b.bytes);
@@ -811,7 +811,7 @@ TEST_CASE("saved_contents: no block lies across two reservations, also after a t
     block const c = take(pool, s, 8 * MiB + 512 * KiB, 3);
     auto const start = reinterpret_cast<std::uintptr_t>(c.p);
     CHECK((start >= border || start + c.bytes <= border));
-    check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     CHECK((is_whole(a) && is_whole(c)));
     pool.deallocate(s, a.p, a.bytes);
     pool.deallocate(s, c.p, c.bytes);
@@ -829,7 +829,7 @@ TEST_CASE("saved_contents: a chunk that 'resume' left mapped is not cut before C
                    support::paged_of<512, 16 * MiB, 64 * MiB>> pool;
         block const a = take(pool, s, 5 * MiB, 1);
         block const b = take(pool, s, 5 * MiB, 2);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         pool.suspend(keep);
         simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorUnknown);
         for (std::uint64_t each = 0; each < refusals; ++each)
@@ -842,7 +842,7 @@ TEST_CASE("saved_contents: a chunk that 'resume' left mapped is not cut before C
         CHECK(is_whole(a));
         CHECK(pool.reserved_bytes() == (refusals == 1 ? 6 * MiB : 16 * MiB));
         pool.deallocate(s, a.p, a.bytes);
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     }
 }
 

@@ -22,7 +22,7 @@
 #include <weir/supply/suspension.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::live_block;
 using weir::MiB;
@@ -38,14 +38,14 @@ using simple_pool = weir::pool<weir::upstream::virtual_memory<>, weir::placement
 template <class Pool>
 live_block filled(Pool& pool, std::size_t bytes, int value) {
     live_block const b{pool.allocate(on_host, bytes), bytes};
-    check(cudaMemset(const_cast<void*>(b.address), value, bytes), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(const_cast<void*>(b.address), value, bytes), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return b;
 }
 
 bool holds(live_block b, unsigned char value) {
     std::vector<unsigned char> host(b.bytes);
-    check(cudaMemcpy(host.data(), b.address, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check_cuda(cudaMemcpy(host.data(), b.address, b.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return host == std::vector<unsigned char>(b.bytes, value);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("suspension: only the blocks that are named are saved, or parts of the
         CHECK(keep.in_use_bytes() == 0);
         CHECK(holds(weights, 1));
         CHECK(holds(row, 3));
-        check(cudaMemset(const_cast<void*>(cache.address), 7, cache.bytes), "cudaMemset"); // what was not saved is memory again
+        check_cuda(cudaMemset(const_cast<void*>(cache.address), 7, cache.bytes), "cudaMemset"); // what was not saved is memory again
 
         std::vector<live_block> const listed{cache};
         pool.suspend(keep, listed); // any list
@@ -112,19 +112,19 @@ TEST_CASE("suspension: a copy by peers on another device's stream is over before
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     mapped_pool pool;
     live_block const b = filled(pool, 2 * MiB, 7);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const far;
     void* there = nullptr;
-    check(cudaMalloc(&there, b.bytes), "cudaMalloc");
-    check(cudaMemcpyPeerAsync(there, 1, b.address, 0, b.bytes, far), "cudaMemcpyPeerAsync");
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaMalloc(&there, b.bytes), "cudaMalloc");
+    check_cuda(cudaMemcpyPeerAsync(there, 1, b.address, 0, b.bytes, far), "cudaMemcpyPeerAsync");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     CHECK(simulated_cuda::pending() == 1);
     CHECK(pool.suspend() != 0);
     CHECK(simulated_cuda::pending() == 0);
     CHECK(holds(live_block{there, b.bytes}, 7));
     pool.resume();
     give(pool, b);
-    check(cudaFree(there), "cudaFree");
+    check_cuda(cudaFree(there), "cudaFree");
 }
 #endif
 
@@ -149,14 +149,14 @@ TEST_CASE("suspension: where the device has no room, 'try_resume' says so, and '
     live_block const a = filled(pool, 200 * MiB, 4);
     pool.suspend();
     void* others = nullptr;
-    check(cudaMalloc(&others, 100 * MiB), "cudaMalloc");
+    check_cuda(cudaMalloc(&others, 100 * MiB), "cudaMalloc");
     CHECK_FALSE(pool.try_resume());
     std::string const said = sentence_of<weir::out_of_memory>([&] { pool.resume(); });
     CHECK_SAYS(said, "the device has no room for what the pool held before 'suspend'; free something elsewhere");
     CHECK_SAYS(said, "; the largest live blocks: 200 MiB at ");
     CHECK_SAYS(said, "cannot hand out " + std::to_string(pool.suspended_bytes()) + " bytes");
     CHECK(pool.suspended());
-    check(cudaFree(others), "cudaFree");
+    check_cuda(cudaFree(others), "cudaFree");
     CHECK(pool.try_resume());
     give(pool, a);
 }

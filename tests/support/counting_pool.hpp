@@ -13,7 +13,7 @@
 #include <string>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace support {
@@ -21,7 +21,7 @@ namespace support {
 struct pool_failure {};
 
 template <weir::memory_space Space = weir::memory_space::host>
-class counting_pool : public weir::resource<counting_pool<Space>> {
+class counting_pool : public weir::resource::pool_base<counting_pool<Space>> {
 public:
     static constexpr weir::memory_space space = Space;
     static constexpr bool thread_safe = true;

@@ -26,7 +26,7 @@ namespace support {
 class scoped_stream {
 public:
     scoped_stream() {
-        weir::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        weir::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     scoped_stream(scoped_stream const&) = delete;
     scoped_stream& operator=(scoped_stream const&) = delete;
@@ -69,7 +69,7 @@ void every_schedule(Body&& body, device_memory seen = device_memory::hidden) {
 #else
     static_cast<void>(seen);
     body();
-    weir::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    weir::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 #endif
 }
 

@@ -14,12 +14,12 @@ namespace support {
 /// Whether there are devices 0 and 1, and each can use the other's memory.
 inline bool two_peers() {
     int devices = 0;
-    weir::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    weir::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     int there = 0;
     int back = 0;
     if (devices >= 2) {
-        weir::check(cudaDeviceCanAccessPeer(&there, 0, 1), "cudaDeviceCanAccessPeer");
-        weir::check(cudaDeviceCanAccessPeer(&back, 1, 0), "cudaDeviceCanAccessPeer");
+        weir::check_cuda(cudaDeviceCanAccessPeer(&there, 0, 1), "cudaDeviceCanAccessPeer");
+        weir::check_cuda(cudaDeviceCanAccessPeer(&back, 1, 0), "cudaDeviceCanAccessPeer");
     }
     return there != 0 && back != 0;
 }
@@ -39,8 +39,8 @@ private:
 inline void fill_from(int device, void* at, std::size_t bytes) {
     weir::runtime::device_scope const there(device);
     scoped_stream const s;
-    weir::check(cudaMemsetAsync(at, 1 + device, bytes, s), "cudaMemsetAsync");
-    weir::check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+    weir::check_cuda(cudaMemsetAsync(at, 1 + device, bytes, s), "cudaMemsetAsync");
+    weir::check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
 }
 
 } // namespace support

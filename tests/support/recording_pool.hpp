@@ -22,7 +22,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/order/order_after.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/check.hpp>
 #include <weir/runtime/event.hpp>
 #include <weir/runtime/stream.hpp>
@@ -41,7 +41,7 @@ struct recorded {
 };
 
 template <class Derived, weir::memory_space Space>
-class recording : public weir::resource<Derived> {
+class recording : public weir::resource::pool_base<Derived> {
 public:
     static constexpr weir::memory_space space = Space;
     static constexpr bool thread_safe = false;
@@ -51,11 +51,11 @@ public:
     explicit recording(std::size_t bytes = std::size_t{4} << 20) : bytes_(bytes) {
         void* p = nullptr;
         if (Space == weir::memory_space::device)
-            weir::check(cudaMalloc(&p, bytes), "cudaMalloc");
+            weir::check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         else if (Space == weir::memory_space::managed)
-            weir::check(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+            weir::check_cuda(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
         else
-            weir::check(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
+            weir::check_cuda(cudaHostAlloc(&p, bytes, 0), "cudaHostAlloc");
         memory_ = static_cast<std::byte*>(p);
     }
     recording(recording const&) = delete;

@@ -17,7 +17,7 @@
 #include <weir/upstream/device.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::MiB;
 using weir::upstream::device;
 
@@ -29,7 +29,7 @@ namespace {
 
 int device_of_memory(void const* p) {
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     CHECK(attributes.type == cudaMemoryTypeDevice);
     return attributes.device;
 }
@@ -45,9 +45,9 @@ TEST_CASE("device: hands out device memory that work can use, and takes it back"
         REQUIRE(chunk != nullptr);
         CHECK(device_of_memory(chunk) == 0);
         CHECK(reinterpret_cast<std::uintptr_t>(chunk) % device::alignment == 0);
-        check(cudaMemsetAsync(chunk, 3, 4 * MiB, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(chunk, 3, 4 * MiB, s), "cudaMemsetAsync");
         unsigned char last = 0;
-        check(cudaMemcpyAsync(&last, static_cast<char*>(chunk) + 4 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(&last, static_cast<char*>(chunk) + 4 * MiB - 1, 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
         CHECK(upstream.release(chunk, 4 * MiB)); // waits for the work
         CHECK(last == 3);
     });
@@ -58,11 +58,11 @@ TEST_CASE("device: chunks live on the device that was named, or current, when th
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(3));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
-        check(cudaSetDevice(i), "cudaSetDevice");
+        check_cuda(cudaSetDevice(i), "cudaSetDevice");
         device current, named(devices - 1 - i);
-        check(cudaSetDevice(0), "cudaSetDevice");
+        check_cuda(cudaSetDevice(0), "cudaSetDevice");
         CHECK(current.device_number() == i);
         CHECK(named.device_number() == devices - 1 - i);
         device copy = current;

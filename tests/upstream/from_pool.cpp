@@ -29,7 +29,7 @@
 #include <weir/upstream/from_pool.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::MiB;
 using weir::upstream::from_pool;
 
@@ -52,7 +52,7 @@ static_assert(!weir::contract::holds<weir::contract::has_device_number, from_poo
 static_assert(weir::contract::require_upstream<from_pool<bare_pool>>());
 
 void fill(void* p, int value, std::size_t bytes, cudaStream_t stream) {
-    check(cudaMemsetAsync(p, value, bytes, stream), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, value, bytes, stream), "cudaMemsetAsync");
 }
 
 } // namespace
@@ -158,8 +158,8 @@ TEST_CASE("from_pool: a request's frame counts as the card's memory, and its chu
         void* const next = card.allocate(other, 8 * MiB); // behind the frame's work
         fill(next, 3, 8 * MiB, other);
         card.deallocate(other, next, 8 * MiB);
-        check(cudaStreamSynchronize(request), "cudaStreamSynchronize");
-        check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(request), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(other), "cudaStreamSynchronize");
     });
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("from_pool: on the host chunks are nobody's, so a pool over them serve
         void* const next = card.allocate(first, 8 * MiB);
         fill(next, 3, 8 * MiB, first);
         card.deallocate(first, next, 8 * MiB);
-        check(cudaStreamSynchronize(first), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(first), "cudaStreamSynchronize");
     });
 }
 

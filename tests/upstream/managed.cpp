@@ -18,7 +18,7 @@
 #include <weir/upstream/managed.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::MiB;
 using weir::upstream::managed;
 
@@ -35,11 +35,11 @@ TEST_CASE("managed: the host and the device reach the same bytes") {
         auto* const chunk = static_cast<unsigned char*>(upstream.acquire(2 * MiB));
         REQUIRE(chunk != nullptr);
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
         CHECK(attributes.type == cudaMemoryTypeManaged);
         std::memset(chunk, 1, 2 * MiB);
-        check(cudaMemsetAsync(chunk + 100, 7, 200, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(chunk + 100, 7, 200, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(chunk[99] == 1);
         CHECK(chunk[100] == 7);
         CHECK(chunk[299] == 7);
@@ -53,12 +53,12 @@ TEST_CASE("managed: is made under the device that was named, or current then") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     for (int i = 0; i < devices; ++i) {
         managed upstream(i);
         void* const chunk = upstream.acquire(2 * MiB);
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
         CHECK(attributes.device == i);
         CHECK(weir::runtime::current_device() == 0);
         CHECK(upstream.release(chunk, 2 * MiB));
@@ -70,7 +70,7 @@ TEST_CASE("managed: the pages of its chunks prefer to be where it was told") {
     support::every_schedule([] {
         auto const preferred = [](void* chunk) {
             int at = -99;
-            check(cudaMemRangeGetAttribute(&at, sizeof at, cudaMemRangeAttributePreferredLocation, chunk, 4 * MiB),
+            check_cuda(cudaMemRangeGetAttribute(&at, sizeof at, cudaMemRangeAttributePreferredLocation, chunk, 4 * MiB),
                   "cudaMemRangeGetAttribute");
             return at;
         };

@@ -16,7 +16,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/pinned.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::upstream::pinned;
 
@@ -33,10 +33,10 @@ TEST_CASE_TEMPLATE("pinned: chunks have the flags that the type names", Upstream
         void* const chunk = upstream.acquire(64 * KiB);
         REQUIRE(chunk != nullptr);
         cudaPointerAttributes attributes{};
-        check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
         CHECK(attributes.type == cudaMemoryTypeHost);
         unsigned flags = 0;
-        check(cudaHostGetFlags(&flags, chunk), "cudaHostGetFlags");
+        check_cuda(cudaHostGetFlags(&flags, chunk), "cudaHostGetFlags");
         constexpr bool combined = std::is_same_v<Upstream, pinned<cudaHostAllocWriteCombined>> ||
                                   std::is_same_v<Upstream, pinned<cudaHostAllocPortable | cudaHostAllocMapped |
                                                                   cudaHostAllocWriteCombined>>;
@@ -52,13 +52,13 @@ TEST_CASE("pinned: copies to and from a device are asynchronous and see the host
         support::scoped_stream const s;
         auto* const chunk = static_cast<unsigned char*>(upstream.acquire(64 * KiB));
         void* p = nullptr;
-        check(cudaMalloc(&p, 64 * KiB), "cudaMalloc");
+        check_cuda(cudaMalloc(&p, 64 * KiB), "cudaMalloc");
         std::memset(chunk, 5, 32 * KiB);
-        check(cudaMemcpyAsync(p, chunk, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaMemcpyAsync(chunk + 32 * KiB, p, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(p, chunk, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(chunk + 32 * KiB, p, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(chunk[64 * KiB - 1] == 5);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
         CHECK(upstream.release(chunk, 64 * KiB));
     });
 }

@@ -26,7 +26,7 @@
 #include <weir/upstream/registered_host.hpp>
 
 using support::sentence_of;
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 using weir::upstream::registered_host;
@@ -78,10 +78,10 @@ TEST_CASE("registered_host: chunks are page-locked, for every device, and their 
             CHECK(all_pages_are_there(chunk, bytes));
             for (void* const each : {chunk, static_cast<void*>(static_cast<char*>(chunk) + bytes - 1)}) {
                 cudaPointerAttributes attributes{};
-                check(cudaPointerGetAttributes(&attributes, each), "cudaPointerGetAttributes");
+                check_cuda(cudaPointerGetAttributes(&attributes, each), "cudaPointerGetAttributes");
                 CHECK(attributes.type == cudaMemoryTypeHost);
                 unsigned flags = 0;
-                check(cudaHostGetFlags(&flags, each), "cudaHostGetFlags");
+                check_cuda(cudaHostGetFlags(&flags, each), "cudaHostGetFlags");
                 CHECK((flags & cudaHostAllocPortable) != 0);
             }
             CHECK(upstream.release(chunk, bytes));
@@ -97,15 +97,15 @@ TEST_CASE("registered_host: copies of every device see the host's bytes, and wor
             support::scoped_stream const s;
             auto* const chunk = static_cast<unsigned char*>(upstream.acquire(64 * KiB));
             void* p = nullptr;
-            check(cudaMalloc(&p, 64 * KiB), "cudaMalloc");
+            check_cuda(cudaMalloc(&p, 64 * KiB), "cudaMalloc");
             std::memset(chunk, 5, 32 * KiB);
-            check(cudaMemcpyAsync(p, chunk, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-            check(cudaMemcpyAsync(chunk + 32 * KiB, p, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaMemcpyAsync(p, chunk, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(chunk + 32 * KiB, p, 32 * KiB, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(chunk[64 * KiB - 1] == 5);
-            check(cudaMemsetAsync(chunk, 6, 64 * KiB, s), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(chunk, 6, 64 * KiB, s), "cudaMemsetAsync");
             CHECK(upstream.release(chunk, 64 * KiB)); // the memset may not have begun
-            check(cudaFree(p), "cudaFree");
+            check_cuda(cudaFree(p), "cudaFree");
         }
     });
 }
@@ -230,7 +230,7 @@ TEST_CASE("registered_host: where the platform cannot register memory, chunks ar
         CHECK(reinterpret_cast<std::uintptr_t>(chunk) % registered_host::alignment == 0);
         cudaPointerAttributes attributes{};
         for (std::size_t const at : {std::size_t{0}, bytes - 1})
-            check(cudaPointerGetAttributes(&attributes, chunk + at), "cudaPointerGetAttributes");
+            check_cuda(cudaPointerGetAttributes(&attributes, chunk + at), "cudaPointerGetAttributes");
         CHECK(attributes.type == cudaMemoryTypeHost);
         std::memset(chunk, 1, bytes);
         CHECK(upstream.release(chunk, bytes));

@@ -20,7 +20,7 @@
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::MiB;
 using virtual_memory = weir::upstream::virtual_memory<>;
 
@@ -50,10 +50,10 @@ TEST_CASE("virtual_memory: grows right behind a chunk, and the bytes are used as
         CHECK_FALSE(upstream.extend(behind(first, page), page, page));     // taken
         CHECK_FALSE(upstream.extend(behind(first, 8 * page), page, page)); // no chunk ends there
         support::scoped_stream const s;
-        check(cudaMemsetAsync(first, 9, 4 * page, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(first, 9, 4 * page, s), "cudaMemsetAsync");
         unsigned char last = 0;
-        check(cudaMemcpyAsync(&last, behind(first, 4 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(&last, behind(first, 4 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(last == 9);
         // The chunks go back one by one, in any order, and each place can be filled again.
         CHECK(upstream.release(behind(first, page), 2 * page));
@@ -87,15 +87,15 @@ TEST_CASE("virtual_memory: a chunk moves right behind another, its memory with i
         void* const first = upstream.acquire(6 * page, 2 * page);
         REQUIRE(first != nullptr);
         void* const end = behind(first, 6 * page);
-        check(cudaMemsetAsync(behind(first, 2 * page), 5, 2 * page, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(behind(first, 2 * page), 5, 2 * page, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK_FALSE(upstream.move(behind(first, 2 * page), 2 * page, behind(first, 4 * page))); // taken
         CHECK_FALSE(upstream.move(behind(first, 2 * page), 2 * page, behind(end, page)));       // no chunk ends there
         REQUIRE(upstream.move(behind(first, 2 * page), 2 * page, end));
         unsigned char last = 0;
-        check(cudaMemcpyAsync(&last, behind(end, 2 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaMemsetAsync(end, 6, 2 * page, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(&last, behind(end, 2 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaMemsetAsync(end, 6, 2 * page, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(last == 5); // the same memory
         // There is room for fresh memory where it was, and for the same again.
         REQUIRE(upstream.extend(behind(first, 2 * page), page, page));
@@ -254,8 +254,8 @@ TEST_CASE("virtual_memory: every call may fail: nothing is held then, and what w
             CHECK((x.done || !fault.calls.empty()));
             if (!x.done) { // it is where it was, and can be moved now, or when CUDA gave the place free again
                 support::scoped_stream const s;
-                check(cudaMemsetAsync(x.chunk, 1, page, s), "cudaMemsetAsync");
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaMemsetAsync(x.chunk, 1, page, s), "cudaMemsetAsync");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
                 CHECK(x.upstream.extend(behind(x.other, page), page, page));
                 CHECK(x.upstream.release(behind(x.other, page), page));
                 x.done = x.upstream.move(x.chunk, page, behind(x.other, page));
@@ -296,11 +296,11 @@ TEST_CASE("virtual_memory: lives on the device that was named, and another can b
     CHECK(upstream.device_number() == 1);
     void* const chunk = upstream.acquire(page);
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
     CHECK(attributes.device == 1);
     CHECK(weir::runtime::current_device() == 0);
-    check(cudaMemset(chunk, 1, page), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check_cuda(cudaMemset(chunk, 1, page), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     CHECK(upstream.release(chunk, page));
 }
 
@@ -346,18 +346,18 @@ TEST_CASE("virtual_memory: a graph of a device that was let in runs on what is b
         support::scoped_stream const s;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t launchable = nullptr;
-        check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-        check(cudaMemsetAsync(chunk, 9, page, s), "cudaMemsetAsync");
-        check(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        check_cuda(cudaMemsetAsync(chunk, 9, page, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
         for (int turn = 0; turn < 2; ++turn) {
-            check(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
-            check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            check_cuda(cudaGraphLaunch(launchable, s), "cudaGraphLaunch");
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             REQUIRE(upstream.withdraw(chunk, page));
             REQUIRE(upstream.restore(chunk, page));
         }
-        check(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
-        check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        check_cuda(cudaGraphExecDestroy(launchable), "cudaGraphExecDestroy");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     }
     CHECK(upstream.release(chunk, page));
 }
@@ -441,7 +441,7 @@ TEST_CASE("virtual_memory: where its device cannot map memory, chunks are of tha
     }
     REQUIRE(chunk != nullptr);
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, chunk), "cudaPointerGetAttributes");
     CHECK(attributes.device == 0);
     CHECK(upstream.release(chunk, page));
 }

@@ -14,7 +14,6 @@
 // cost:      the pool's, and that of layer::statistics; on a machine of several devices a question for the current one.
 
 #include "graph_pools.hpp"
-#include "limited_memory.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -45,29 +44,25 @@ using weir_plugin::stream_filter;
 
 namespace {
 
-using counted_pool = weir::layer::statistics<weir_plugin::limited<weir::WEIR_PLUGIN_POOL>::pool>;
+using counted_pool = weir::layer::statistics<weir::WEIR_PLUGIN_POOL>;
+using mapped_memory = weir::upstream::virtual_memory<>;
 
 constexpr int most_devices = 64;
 
 /// What one device has.
 struct device_memory {
-    device_memory(int device, std::size_t allowed, weir::pool_options const& options)
-        : allowance(allowed), memory(device, allowance), pool(memory, options) {}
-
-    /// The most that may be held: the pool's own limit, or what was set besides.
-    std::size_t limit() const { return std::min(allowance.limit(), pool.limit_bytes()); }
+    device_memory(int device, weir::pool_options const& options) : memory(device), pool(memory, options) {}
 
     /// Lets kernels of `other` use the memory as they use cudaMalloc's, where the device can: PyTorch copies so.
     void open_to(int other) {
         int reaches = 0;
         if (memory.extends() && other != memory.device_number())
-            weir::check(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
+            weir::check_cuda(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
         if (reaches != 0)
             memory.enable_access_from(other);
     }
 
-    weir_plugin::allowance allowance; // the fraction that was set
-    weir_plugin::limited_memory memory;
+    mapped_memory memory;
     counted_pool pool;
     weir_plugin::graph_pools<counted_pool> graphs{pool};
     std::atomic<bool> is_open_to_all{false};
@@ -124,9 +119,10 @@ void open_to_all(device_memory& own) {
         return *made;
     auto const fraction = fractions.find(device);
     std::size_t const allowed = fraction == fractions.end() ? SIZE_MAX : share(fraction->second, device);
-    auto options = weir::pool_options{}.device(device).limit(limit_bytes).on_leak(weir::leak_action::ignore);
+    auto options =
+        weir::pool_options{}.device(device).limit(std::min(limit_bytes, allowed)).on_leak(weir::leak_action::ignore);
     options.name(weir::text((pool_name + ":" + std::to_string(device)).c_str()));
-    auto fresh = std::make_unique<device_memory>(device, allowed, options);
+    auto fresh = std::make_unique<device_memory>(device, options);
     for (int other = 0; other < std::min(most_devices, weir::runtime::device_count()); ++other) {
         device_memory* const its = existing(other);
         if (its) {
@@ -211,12 +207,12 @@ void visit(int device, Visit const& act) {
 /// What is the limit of each device's pool in bytes (SIZE_MAX: none), and its name? Before the first allocation.
 WEIR_PLUGIN_API int weir_configure(std::size_t limit, char const* name) {
     return guarded([&] {
-        visit(-1, [&](device_memory& own) {
-            if (own.pool.limit_bytes() != limit)
+        std::lock_guard<std::mutex> const lock(settings_mutex);
+        visit(-1, [&](device_memory&) {
+            if (limit != limit_bytes)
                 throw weir::usage_error("weir: the pool is in use, and its limit is set before the first allocation, by the "
                                         "first 'use'; PyTorch's set_per_process_memory_fraction may come at any time");
         });
-        std::lock_guard<std::mutex> const lock(settings_mutex);
         limit_bytes = limit;
         pool_name = name;
     });
@@ -293,18 +289,19 @@ WEIR_PLUGIN_API void weir_set_memory_fraction(double fraction, int device) {
         fractions[device] = fraction;
         return;
     }
-    std::size_t const wanted = share(fraction, device);
-    std::size_t const before = own->allowance.exchange_limit(wanted);
+    std::size_t const wanted = std::min(share(fraction, device), limit_bytes);
+    std::size_t const before = own->pool.limit_bytes();
+    own->pool.set_limit(wanted);
     try {
         own->graphs.collect();
         own->pool.settle();
         own->pool.trim(wanted);
-        if (own->allowance.held() > wanted)
+        if (own->pool.reserved_bytes() + own->pool.suspended_bytes() > wanted)
             throw weir::usage_error(weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +
                                     " is below what is in use; free tensors first, or set it before the first one: " +
                                     own->pool.report());
     } catch (...) {
-        own->allowance.exchange_limit(before);
+        own->pool.set_limit(before);
         throw;
     }
 }
@@ -328,7 +325,7 @@ WEIR_PLUGIN_API int weir_state(int device, unsigned long long* figures) {
         if (device_memory* const own = existing(device)) {
             weir::memory_report const now = own->pool.state();
             unsigned long long const all[] = {own->pool.requested_bytes(), own->pool.peak_requested_bytes(), now.in_use_bytes,
-                                              now.reserved_bytes,          own->allowance.peak(),            own->limit(),
+                                              now.reserved_bytes,          own->pool.peak_reserved_bytes(),  now.limit_bytes,
                                               now.live_blocks,             now.chunks,                       now.lost_bytes,
                                               own->pool.total_blocks()};
             std::copy(std::begin(all), std::end(all), figures);
@@ -348,10 +345,7 @@ WEIR_PLUGIN_API char const* weir_report(int device) {
 /// The peaks become what is in use and reserved now.
 WEIR_PLUGIN_API int weir_reset_peak(int device) {
     return guarded([&] {
-        visit(device, [](device_memory& own) {
-            own.pool.reset_peaks();
-            own.allowance.reset_peak();
-        });
+        visit(device, [](device_memory& own) { own.pool.reset_peaks(); });
     });
 }
 

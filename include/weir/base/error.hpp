@@ -47,19 +47,19 @@ namespace base {
     throw usage_error("weir: " + base::count_text(bytes, " byte") +
                       " cannot be copied from or to a null address; pass the address of as many");
 }
-} // namespace base
 
 /// Throws usage_error if `p` is null although `bytes` bytes are to be copied from or to it.
 inline void require_not_null(void const* p, std::size_t bytes) {
     if (!p && bytes != 0)
-        base::refuse_null(bytes);
+        refuse_null(bytes);
 }
 
 /// Throws usage_error if `alignment` is not a power of two.
 inline void require_power_of_two(std::size_t alignment) {
-    if (!base::is_power_of_two(alignment))
-        base::refuse_alignment(alignment);
+    if (!is_power_of_two(alignment))
+        refuse_alignment(alignment);
 }
+} // namespace base
 
 /// A CUDA call failed. The text names the call and has CUDA's name for the error.
 class cuda_error : public std::exception {

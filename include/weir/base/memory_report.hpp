@@ -92,12 +92,14 @@ struct memory_report {
     std::size_t requested_bytes = unknown; ///< asked for, of the live blocks, without rounding; SIZE_MAX: not known
 };
 
+namespace base {
 /// Why a part that gets its chunks from a pool has no room. `below`: that pool's state; `reason`: that pool's refusal.
 inline text refusal_below_text(memory_report const& below, text const& reason) {
-    return "its pool '" + below.name + "' (" + base::bytes_text(below.in_use_bytes) + " in use, " +
-           base::bytes_text(below.reserved_bytes) + " reserved, limit " +
-           (below.limit_bytes == SIZE_MAX ? "none" : base::bytes_text(below.limit_bytes)) + ") refuses: " + reason;
+    return "its pool '" + below.name + "' (" + bytes_text(below.in_use_bytes) + " in use, " +
+           bytes_text(below.reserved_bytes) + " reserved, limit " +
+           (below.limit_bytes == SIZE_MAX ? "none" : bytes_text(below.limit_bytes)) + ") refuses: " + reason;
 }
+} // namespace base
 
 } // namespace v0
 } // namespace weir

@@ -106,6 +106,7 @@ constexpr bool require_fitting_parts() {
                   "weir: this reuse rule does not work over this placement. reuse::stream_ordered needs a placement whose free "
                   "bytes can move between streams ('absorb' and 'lend'), reuse::after_event one whose blocks end one by one. "
                   "Over an arena use 'reuse::immediate'; over a slab each rule works");
+    static_assert(require_growth<typename Parts::growth>());
     return true;
 }
 

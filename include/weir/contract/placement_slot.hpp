@@ -10,7 +10,7 @@
 //            'largest': the size of the largest block that can be taken, for reports.
 //            'squeeze', with 'squeeze_needs': serves a block where memory is short, at whatever cost, and says how many bytes
 //            of a fresh range that takes.
-//            'expect_at_most': is told a pool's limit before anything is added. A reuse rule may have it too.
+//            'expect_at_most': is told a pool's limit, by any thread. A reuse rule may have it too.
 //            'fence': says where a chunk starts, so that free ranges do not join across it and the chunk can be given back.
 //            'remove': takes a wholly free chunk out of the placement, so that it can be given back.
 //            'for_each_free', with 'free_before', 'free_after', 'granularity' and a 'remove' that knows where the free range

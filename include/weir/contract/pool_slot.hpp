@@ -70,6 +70,8 @@ using has_owns = decltype(std::declval<P const&>().owns(nullptr));
 template <class P, class... Kept>
 using has_trim = decltype(std::declval<P&>().trim(std::declval<Kept>()...));
 template <class P>
+using has_reset_peaks = decltype(std::declval<P&>().reset_peaks());
+template <class P>
 using has_suspended_bytes = decltype(std::declval<P const&>().suspended_bytes());
 
 /// Whether a stream on which memory was freed may end at any time: a 'static constexpr bool streams_may_end' of a pool or of a

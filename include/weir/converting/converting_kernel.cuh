@@ -75,7 +75,8 @@ struct converting_kernel {
         auto* const kernel =
             aligned ? &detail::store_packets<most, Element, Storage> : &detail::store_packets<1, Element, Storage>;
         void* arguments[] = {&to, &from};
-        check(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3(grid), dim3(threads), arguments, 0, stream.get()),
+        check_cuda(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3(grid), dim3(threads), arguments, 0,
+                                    stream.get()),
               "cudaLaunchKernel");
     }
 };

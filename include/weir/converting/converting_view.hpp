@@ -35,7 +35,8 @@
 
 namespace weir {
 inline namespace v0 {
-namespace converting::detail {
+namespace converting {
+namespace detail {
 
 /// What is demanded of the two types, checked at compile time, and the two conversions.
 template <class Element, class Storage>
@@ -68,34 +69,34 @@ inline constexpr bool has_scale = false;
 template <class Range>
 inline constexpr bool has_scale<Range, std::void_t<decltype(std::declval<Range&>().scale())>> = true;
 
-} // namespace converting::detail
+} // namespace detail
 
 /// What an iterator of a converting_view refers to: it converts to the element, and assigning an element stores it. A copy
 /// refers to the same number.
 template <class Element, class Storage>
-class converting_reference {
-    using rules = converting::detail::stored_as<Element, std::remove_const_t<Storage>>;
+class reference {
+    using rules = detail::stored_as<Element, std::remove_const_t<Storage>>;
 
 public:
-    WEIR_HOST_DEVICE converting_reference(Storage* at, Element scale) : at_(at), scale_(scale) {}
-    converting_reference(converting_reference const&) = default;
+    WEIR_HOST_DEVICE reference(Storage* at, Element scale) : at_(at), scale_(scale) {}
+    reference(reference const&) = default;
 
     WEIR_HOST_DEVICE operator Element() const { return rules::element(*at_, scale_); }
     /// Stores `value`; through a const reference, too, as the reference itself does not change.
-    WEIR_HOST_DEVICE converting_reference const& operator=(Element value) const {
+    WEIR_HOST_DEVICE reference const& operator=(Element value) const {
         *at_ = rules::storage(value, scale_);
         return *this;
     }
-    WEIR_HOST_DEVICE converting_reference& operator=(converting_reference const& other) {
+    WEIR_HOST_DEVICE reference& operator=(reference const& other) {
         *at_ = rules::storage(static_cast<Element>(other), scale_);
         return *this;
     }
-    WEIR_HOST_DEVICE converting_reference const& operator+=(Element value) const { return *this = *this + value; }
-    WEIR_HOST_DEVICE converting_reference const& operator-=(Element value) const { return *this = *this - value; }
-    WEIR_HOST_DEVICE converting_reference const& operator*=(Element value) const { return *this = *this * value; }
-    WEIR_HOST_DEVICE converting_reference const& operator/=(Element value) const { return *this = *this / value; }
+    WEIR_HOST_DEVICE reference const& operator+=(Element value) const { return *this = *this + value; }
+    WEIR_HOST_DEVICE reference const& operator-=(Element value) const { return *this = *this - value; }
+    WEIR_HOST_DEVICE reference const& operator*=(Element value) const { return *this = *this * value; }
+    WEIR_HOST_DEVICE reference const& operator/=(Element value) const { return *this = *this / value; }
 
-    WEIR_HOST_DEVICE friend void swap(converting_reference a, converting_reference b) {
+    WEIR_HOST_DEVICE friend void swap(reference a, reference b) {
         Element const kept = a;
         a = static_cast<Element>(b);
         b = kept;
@@ -108,47 +109,47 @@ private:
 
 /// A random access iterator over a converting_view. `Storage` may be const.
 template <class Element, class Storage>
-class converting_iterator {
+class iterator {
 public:
     using iterator_category = std::random_access_iterator_tag;
     using value_type = Element;
     using difference_type = std::ptrdiff_t;
     using pointer = void;
     /// What is read from constant storage is an element of its own.
-    using reference = std::conditional_t<std::is_const_v<Storage>, Element, converting_reference<Element, Storage>>;
+    using reference = std::conditional_t<std::is_const_v<Storage>, Element, converting::reference<Element, Storage>>;
 
-    WEIR_HOST_DEVICE converting_iterator() : at_(nullptr), scale_(1) {}
-    WEIR_HOST_DEVICE converting_iterator(Storage* at, Element scale) : at_(at), scale_(scale) {}
+    WEIR_HOST_DEVICE iterator() : at_(nullptr), scale_(1) {}
+    WEIR_HOST_DEVICE iterator(Storage* at, Element scale) : at_(at), scale_(scale) {}
     /// From an iterator that may write.
     template <class Other, class = std::enable_if_t<std::is_same_v<Other const, Storage> && !std::is_same_v<Other, Storage>>>
-    WEIR_HOST_DEVICE converting_iterator(converting_iterator<Element, Other> const& other)
+    WEIR_HOST_DEVICE iterator(iterator<Element, Other> const& other)
         : at_(other.base()), scale_(other.scale()) {}
 
     WEIR_HOST_DEVICE reference operator*() const { return (*this)[0]; }
     WEIR_HOST_DEVICE reference operator[](std::ptrdiff_t n) const {
         if constexpr (std::is_const_v<Storage>)
-            return converting::detail::stored_as<Element, std::remove_const_t<Storage>>::element(at_[n], scale_);
+            return detail::stored_as<Element, std::remove_const_t<Storage>>::element(at_[n], scale_);
         else
             return {at_ + n, scale_};
     }
 
-    WEIR_HOST_DEVICE converting_iterator& operator++() { return ++at_, *this; }
-    WEIR_HOST_DEVICE converting_iterator& operator--() { return --at_, *this; }
-    WEIR_HOST_DEVICE converting_iterator operator++(int) { return {at_++, scale_}; }
-    WEIR_HOST_DEVICE converting_iterator operator--(int) { return {at_--, scale_}; }
-    WEIR_HOST_DEVICE converting_iterator& operator+=(std::ptrdiff_t n) { return at_ += n, *this; }
-    WEIR_HOST_DEVICE converting_iterator& operator-=(std::ptrdiff_t n) { return at_ -= n, *this; }
+    WEIR_HOST_DEVICE iterator& operator++() { return ++at_, *this; }
+    WEIR_HOST_DEVICE iterator& operator--() { return --at_, *this; }
+    WEIR_HOST_DEVICE iterator operator++(int) { return {at_++, scale_}; }
+    WEIR_HOST_DEVICE iterator operator--(int) { return {at_--, scale_}; }
+    WEIR_HOST_DEVICE iterator& operator+=(std::ptrdiff_t n) { return at_ += n, *this; }
+    WEIR_HOST_DEVICE iterator& operator-=(std::ptrdiff_t n) { return at_ -= n, *this; }
 
-    WEIR_HOST_DEVICE friend converting_iterator operator+(converting_iterator i, std::ptrdiff_t n) { return i += n; }
-    WEIR_HOST_DEVICE friend converting_iterator operator+(std::ptrdiff_t n, converting_iterator i) { return i += n; }
-    WEIR_HOST_DEVICE friend converting_iterator operator-(converting_iterator i, std::ptrdiff_t n) { return i -= n; }
-    WEIR_HOST_DEVICE friend std::ptrdiff_t operator-(converting_iterator a, converting_iterator b) { return a.at_ - b.at_; }
-    WEIR_HOST_DEVICE friend bool operator==(converting_iterator a, converting_iterator b) { return a.at_ == b.at_; }
-    WEIR_HOST_DEVICE friend bool operator!=(converting_iterator a, converting_iterator b) { return a.at_ != b.at_; }
-    WEIR_HOST_DEVICE friend bool operator<(converting_iterator a, converting_iterator b) { return a.at_ < b.at_; }
-    WEIR_HOST_DEVICE friend bool operator>(converting_iterator a, converting_iterator b) { return a.at_ > b.at_; }
-    WEIR_HOST_DEVICE friend bool operator<=(converting_iterator a, converting_iterator b) { return a.at_ <= b.at_; }
-    WEIR_HOST_DEVICE friend bool operator>=(converting_iterator a, converting_iterator b) { return a.at_ >= b.at_; }
+    WEIR_HOST_DEVICE friend iterator operator+(iterator i, std::ptrdiff_t n) { return i += n; }
+    WEIR_HOST_DEVICE friend iterator operator+(std::ptrdiff_t n, iterator i) { return i += n; }
+    WEIR_HOST_DEVICE friend iterator operator-(iterator i, std::ptrdiff_t n) { return i -= n; }
+    WEIR_HOST_DEVICE friend std::ptrdiff_t operator-(iterator a, iterator b) { return a.at_ - b.at_; }
+    WEIR_HOST_DEVICE friend bool operator==(iterator a, iterator b) { return a.at_ == b.at_; }
+    WEIR_HOST_DEVICE friend bool operator!=(iterator a, iterator b) { return a.at_ != b.at_; }
+    WEIR_HOST_DEVICE friend bool operator<(iterator a, iterator b) { return a.at_ < b.at_; }
+    WEIR_HOST_DEVICE friend bool operator>(iterator a, iterator b) { return a.at_ > b.at_; }
+    WEIR_HOST_DEVICE friend bool operator<=(iterator a, iterator b) { return a.at_ <= b.at_; }
+    WEIR_HOST_DEVICE friend bool operator>=(iterator a, iterator b) { return a.at_ >= b.at_; }
 
     /// The address of the stored number, and the scale.
     WEIR_HOST_DEVICE Storage* base() const { return at_; }
@@ -158,6 +159,8 @@ private:
     Storage* at_;
     Element scale_;
 };
+
+} // namespace converting
 
 /// A row of numbers that somebody else owns. Trivially copyable; may be passed to kernels. `Storage` may be const: then it
 /// only reads.
@@ -171,7 +174,7 @@ public:
     using storage_type = std::remove_const_t<Storage>;
     using size_type = std::size_t;
     using difference_type = std::ptrdiff_t;
-    using iterator = converting_iterator<Element, Storage>;
+    using iterator = converting::iterator<Element, Storage>;
     using reference = typename iterator::reference;
 
     /// No numbers.
@@ -180,7 +183,7 @@ public:
     /// not finite.
     converting_view(Storage* data, std::size_t count, Element scale = 1)
         : data_(data), size_(count), scale_(rules::checked_scale(scale)) {
-        require_not_null(data, count);
+        base::require_not_null(data, count);
     }
     /// The numbers of a container or span of `Storage`, which has no scale of its own. Throws as above.
     template <class Range, class = std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range&>().data()), Storage*> &&

@@ -36,8 +36,8 @@
 #include <weir/driver/driver_pool/driver_blocks.hpp>
 #include <weir/driver/driver_pool_options.hpp>
 #include <weir/fwd.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/cuda_pool.hpp>
 #include <weir/runtime/devices.hpp>
@@ -49,7 +49,7 @@ inline namespace v0 {
 /// Any thread may call any member. For device memory a default stream means that of the pool's device, whichever device is
 /// current. For pinned and managed memory it means that of the current device.
 template <memory_space Space>
-class driver_pool_of : public resource<driver_pool_of<Space>> {
+class driver_pool_of : public resource::pool_base<driver_pool_of<Space>> {
     static_assert(Space != memory_space::host,
                   "weir: driver_pool_of: CUDA has pools of device, pinned and managed memory; for plain host memory use "
                   "host_pool");
@@ -89,7 +89,7 @@ public:
 
     /// Blocks that are still handed out are reported on stderr (driver_pool_options::on_leak); do not use or free them any
     /// more. If blocks are lost, this waits for the devices and gives them back: launch no graph that uses them any more.
-    ~driver_pool_of() { tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
+    ~driver_pool_of() { resource::tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
     /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. If there can be room
     /// ('can_hold'), it first waits for the work that may use what was freed (on every device, if the memory is open to

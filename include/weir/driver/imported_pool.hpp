@@ -50,7 +50,7 @@ public:
         cudaMemPoolPtrExportData data = block.data; // CUDA does not promise to leave it as it is
         void* begin = nullptr;
         runtime::capture_mode_scope const relaxed;
-        check(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
+        check_cuda(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
         return begin;
     }
 
@@ -80,7 +80,7 @@ private:
                 "the handle names no pool of a living process; pass the descriptor that was received from the "
                 "exporter, not the number that it has there, or what export_fabric returned there",
                 error, call);
-        check(error, call);
+        check_cuda(error, call);
         return pool;
     }
 

@@ -36,9 +36,9 @@
 #include <weir/graph/graph_memory/held_blocks.hpp>
 #include <weir/graph/graph_memory/last_uses.hpp>
 #include <weir/graph/graph_memory/owner_graph.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
@@ -50,7 +50,7 @@ inline namespace v0 {
 /// other thread may use that graph, also not through another graph_memory. `Pool`: stream ordered. `Placement`: which bytes
 /// of a chunk.
 template <class Pool, class Placement>
-class graph_memory : public resource<graph_memory<Pool, Placement>> {
+class graph_memory : public resource::pool_base<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
     static_assert(contract::returns<int, contract::has_device, Pool>,
                   "weir: the pool slot of graph_memory needs 'int device() const'");
@@ -72,7 +72,7 @@ public:
 
     /// As 'release' on the host; reports live blocks on stderr. If the device fails, nobody gets again what it may still use.
     ~graph_memory() {
-        tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
+        resource::tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
         try {
             give_back(on_host, true);
         } catch (...) {
@@ -83,7 +83,7 @@ public:
     /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
     /// or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        require_power_of_two(alignment);
+        base::require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
         if (stream.is_host())
@@ -174,16 +174,16 @@ public:
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        return weir::examine(*pool_, now);
+        return resource::examine(*pool_, now);
     }
-    text report() const { return report_text(state(), base::name_of(space)); }
+    text report() const { return resource::report_text(state(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        return needed != 0 && weir::can_hold(*pool_, needed, default_alignment);
+        return needed != 0 && resource::can_hold(*pool_, needed, default_alignment);
     }
     text refusal(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        return refusal_below_text(pool_->state(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
+        return base::refusal_below_text(pool_->state(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
     }
 
 private:

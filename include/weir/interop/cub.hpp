@@ -40,7 +40,7 @@ void run(pool_ref<memory_space::device> pool, stream_ref stream, Algorithm&& alg
     if (stream.is_host())
         throw usage_error("weir: CUB runs on a stream, and 'on_host' is none; name one");
     std::size_t needed = 0;
-    check(algorithm(static_cast<void*>(nullptr), needed, stream.get()), "the size query of a CUB algorithm");
+    check_cuda(algorithm(static_cast<void*>(nullptr), needed, stream.get()), "the size query of a CUB algorithm");
 
     // A null pointer would ask again. So storage is allocated even if none is needed.
     struct storage {
@@ -54,7 +54,7 @@ void run(pool_ref<memory_space::device> pool, stream_ref stream, Algorithm&& alg
         std::size_t bytes;
         void* p;
     } const held(pool, stream, needed == 0 ? 1 : needed);
-    check(algorithm(held.p, needed, stream.get()), "a CUB algorithm");
+    check_cuda(algorithm(held.p, needed, stream.get()), "a CUB algorithm");
 }
 
 } // namespace cub

@@ -87,7 +87,7 @@ struct space_of<pool_ref<Space>> : std::integral_constant<memory_space, Space> {
 
 template <class Pool>
 constexpr std::size_t default_alignment_of(Pool const& pool) noexcept {
-    if constexpr (weir::detail::is_pool_ref<Pool>)
+    if constexpr (weir::resource::detail::is_pool_ref<Pool>)
         return pool.default_alignment();
     else
         return Pool::default_alignment;
@@ -174,7 +174,7 @@ protected:
 
 private:
     void* taken(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
-        require_power_of_two(alignment); // as the pool, which never sees a small one
+        base::require_power_of_two(alignment); // as the pool, which never sees a small one
         if constexpr (std::is_same_v<OutOfMemory, out_of_memory>) {
             return pool().allocate(stream, bytes, aligned(alignment));
         } else {

@@ -43,7 +43,7 @@ namespace detail {
 inline text const& printed(text const& what) { return what; }
 inline text printed(bytes what) { return base::bytes_text(what.count); }
 inline text printed(memory_space what) { return base::name_of(what); }
-inline text printed(memory_report const& what) { return full_report_text(report_text(what, ""), what); }
+inline text printed(memory_report const& what) { return resource::full_report_text(resource::report_text(what, ""), what); }
 
 // A formatter of a library's views of strings, for whatever 'printed' knows.
 template <class OfView, class View>

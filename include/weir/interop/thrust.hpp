@@ -198,7 +198,7 @@ inline auto par_nosync(pool_ref<memory_space::device> pool, stream_ref stream) {
 THRUST_NAMESPACE_BEGIN
 namespace detail {
 template <class Element, class Storage>
-struct is_proxy_reference<weir::converting_reference<Element, Storage>> : std::true_type {};
+struct is_proxy_reference<weir::converting::reference<Element, Storage>> : std::true_type {};
 } // namespace detail
 THRUST_NAMESPACE_END
 #endif

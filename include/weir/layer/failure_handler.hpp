@@ -173,8 +173,8 @@ namespace layer {
 /// Any thread may call any member if the wrapped pool and the handler allow it. `Handler`: a handler's type, or a reference
 /// to one.
 template <class Pool, class Handler>
-class failure_handler : public layered<failure_handler<Pool, Handler>, Pool> {
-    using wrapper = layered<failure_handler<Pool, Handler>, Pool>;
+class failure_handler : public resource::layered<failure_handler<Pool, Handler>, Pool> {
+    using wrapper = resource::layered<failure_handler<Pool, Handler>, Pool>;
     using handler_type = std::remove_reference_t<Handler>;
     static_assert(contract::require_handler<handler_type, failed_allocation>());
 

@@ -27,10 +27,10 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/layer/fallback/lies_within.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -39,7 +39,7 @@ namespace layer {
 
 /// Any thread may call any member if both pools allow it. `First` and `Second`: pools, or references to pools.
 template <class First, class Second>
-class fallback : public resource<fallback<First, Second>> {
+class fallback : public resource::pool_base<fallback<First, Second>> {
     using first_pool = std::remove_reference_t<First>;
     using second_pool = std::remove_reference_t<Second>;
     static_assert(contract::require_layered<first_pool, stream_ref>());
@@ -98,7 +98,10 @@ public:
         bool is_first = false;
         if (!base::try_twice([&] { return is_first = is_of_first(p), true; }))
             return;
-        is_first ? first_.deallocate(stream, p, bytes, alignment) : second_.deallocate(stream, p, bytes, alignment);
+        if (is_first)
+            first_.deallocate(stream, p, bytes, alignment);
+        else
+            second_.deallocate(stream, p, bytes, alignment);
     }
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
@@ -122,11 +125,11 @@ public:
     }
 
     /// For containers, as layer::guard's. Forwarded to the pool that owns the block.
-    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
-        resource_detail::shared_pool_life life;
+    resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+        resource::detail::shared_pool_life life;
         base::try_twice([&] {
-            life = is_of_first(p) ? resource_detail::in_container(first_, p, stream)
-                                  : resource_detail::in_container(second_, p, stream);
+            life = is_of_first(p) ? resource::detail::in_container(first_, p, stream)
+                                  : resource::detail::in_container(second_, p, stream);
             return true;
         });
         return life;
@@ -198,26 +201,26 @@ public:
     memory_report state() const { return sum(first_.state(), second_.state()); }
     /// The same of what both tell of their refusals. Throws as 'state' does.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        return sum(weir::refused_state(first_, bytes, alignment), weir::refused_state(second_, bytes, alignment));
+        return sum(resource::refused_state(first_, bytes, alignment), resource::refused_state(second_, bytes, alignment));
     }
     /// Adds what either pool can tell; the free bytes of the device are the first pool's. See 'full_state'.
     void examine(memory_report& now) const noexcept {
-        weir::examine(second_, now);
-        weir::examine(first_, now);
+        resource::examine(second_, now);
+        resource::examine(first_, now);
     }
     // Each returns one figure of 'state', and throws as 'state' does.
     std::size_t reserved_bytes() const { return state().reserved_bytes; }
     std::size_t in_use_bytes() const { return state().in_use_bytes; }
     std::size_t limit_bytes() const { return state().limit_bytes; }
     text name() const { return state().name; }
-    text report() const { return report_text(state(), "two pools"); }
+    text report() const { return resource::report_text(state(), "two pools"); }
     /// Both pools' reasons. Throws as their 'refusal'.
     text refusal(std::size_t bytes, std::size_t alignment) const {
         return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
     }
     /// Whether either pool could have room for such a block if no other block were handed out. Throws as their 'state'.
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
-        return weir::can_hold(first_, bytes, alignment) || weir::can_hold(second_, bytes, alignment);
+        return resource::can_hold(first_, bytes, alignment) || resource::can_hold(second_, bytes, alignment);
     }
     /// The first pool's device. Exists if that pool has one.
     template <class P = first_pool const>

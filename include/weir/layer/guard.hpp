@@ -38,9 +38,9 @@
 #include <weir/layer/guard/life_mark.hpp>
 #include <weir/layer/violation.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_options.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/runtime/wait.hpp>
 
@@ -50,8 +50,8 @@ namespace layer {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class guard : public layered<guard<Pool>, Pool> {
-    using wrapper = layered<guard<Pool>, Pool>;
+class guard : public resource::layered<guard<Pool>, Pool> {
+    using wrapper = resource::layered<guard<Pool>, Pool>;
     using ledger = layer::detail::ledger;
     using block = ledger::block;
     using fate = ledger::fate;
@@ -115,7 +115,7 @@ public:
         if (!p)
             return;
         if (mark_.is_over())
-            return resource_detail::pool_life::tell_of_free(p, handler_);
+            return resource::detail::pool_life::tell_of_free(p, handler_);
         block found;
         bool wrong = false;
         bool on_ended = false; // the handle may name no stream, so CUDA cannot be asked about it
@@ -176,7 +176,7 @@ public:
 
     /// For containers: one holds the block at `p`, and frees it on `stream`. Returns the mark that it asks before the free:
     /// once this pool has ended, the handler gets a sentence about that container, and nothing else is done.
-    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+    resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         if (std::uint32_t const at = ledger_.find(reinterpret_cast<std::uintptr_t>(p)); ledger_.is_live(at))
             ledger_.hold(at, stream);
@@ -337,7 +337,7 @@ private:
     ledger ledger_;
     std::size_t expected_ = 0; // how many allocations are under way
     violation_handler handler_ = layer::detail::usual_handler(this->pool_);
-    resource_detail::shared_pool_life const life_ = resource_detail::shared_pool_life::make(); // for containers
+    resource::detail::shared_pool_life const life_ = resource::detail::shared_pool_life::make(); // for containers
     detail::life_mark mark_; // for who calls without that mark
 };
 

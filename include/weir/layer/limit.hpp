@@ -41,8 +41,8 @@ namespace layer {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class limit : public layered<limit<Pool>, Pool> {
-    using wrapper = layered<limit<Pool>, Pool>;
+class limit : public resource::layered<limit<Pool>, Pool> {
+    using wrapper = resource::layered<limit<Pool>, Pool>;
 
 public:
     /// `limit_bytes`: the most bytes that may be live. `arguments`: for the wrapped pool's constructor.
@@ -100,12 +100,19 @@ public:
 
     /// The bytes that were asked for, of the blocks that are live. If read during calls, it may be off by those calls.
     std::size_t requested_bytes() const noexcept { return requested_.in_use(shards_, &shard::bytes); }
-    /// The limit, in bytes.
+    /// The limit, in bytes. A new one takes nothing back: if more is live, nothing is handed out until enough was freed. Any
+    /// thread.
     std::size_t limit_bytes() const noexcept { return requested_.limit(); }
+    void set_limit(std::size_t bytes) noexcept {
+        typename base::shards<shard>::all const locked(shards_);
+        requested_.collect(shards_, &shard::bytes);
+        requested_.set_limit(bytes);
+    }
     /// The layer's name, or else the wrapped pool's.
     text name() const { return own_name_.empty() ? this->pool_.state().name : own_name_; }
 
-    /// The wrapped pool's state, with this layer's name and the lower of the two limits.
+    /// The wrapped pool's state, with this layer's name and the lower of the two limits. So its bytes and blocks are those of
+    /// all who share that pool; what came through this layer is 'requested_bytes'.
     memory_report state() const {
         memory_report now = this->pool_.state();
         if (!own_name_.empty())
@@ -152,7 +159,7 @@ public:
         if (requested != 0)
             said = said + ", of which " + base::exact_bytes_text(requested) + (requested == 1 ? " is" : " are") + " requested";
         if (!wrapper::can_hold(bytes, alignment)) // then nothing helps that is done about this limit alone
-            return said + ", and " + refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
+            return said + ", and " + base::refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
         said = said + "; ";
         if (left != 0)
             said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";
@@ -185,7 +192,10 @@ private:
         return requested_.is_large(bytes) ? requested_.take_directly(bytes) : requested_.take(shards_.mine()->bytes, bytes);
     }
     void give(std::size_t bytes) noexcept {
-        requested_.is_large(bytes) ? requested_.give_directly(bytes) : requested_.give(shards_.mine()->bytes, bytes);
+        if (requested_.is_large(bytes))
+            requested_.give_directly(bytes);
+        else
+            requested_.give(shards_.mine()->bytes, bytes);
     }
 
     // After the shards gave back what they hold, whether it fits is exact.

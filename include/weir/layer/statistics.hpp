@@ -34,7 +34,7 @@
 #include <weir/layer/statistics/live_blocks.hpp>
 #include <weir/resource/layer_options.hpp>
 #include <weir/resource/layered.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -43,8 +43,8 @@ namespace layer {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class statistics : public layered<statistics<Pool>, Pool> {
-    using wrapper = layered<statistics<Pool>, Pool>;
+class statistics : public resource::layered<statistics<Pool>, Pool> {
+    using wrapper = resource::layered<statistics<Pool>, Pool>;
 
 public:
     /// Blocks of at least this many bytes are listed.
@@ -66,8 +66,10 @@ public:
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
         void* const block = this->pool_.try_allocate(stream, bytes, alignment);
-        if (bytes != 0)
-            block ? count(block, bytes) : base::add_alone(shards_.mine()->failures, std::uint64_t{1});
+        if (block)
+            count(block, bytes);
+        else if (bytes != 0)
+            base::add_alone(shards_.mine()->failures, std::uint64_t{1});
         return block;
     }
 
@@ -109,8 +111,10 @@ public:
     /// Allocations that the pool refused.
     std::uint64_t failures() const noexcept { return sum(&shard::failures); }
 
-    /// Sets the peaks to what is live at this moment.
-    void reset_peaks() noexcept {
+    /// Sets the peaks to what is live at this moment, and those of the wrapped pool, if it has any. Throws what that one does.
+    void reset_peaks() {
+        if constexpr (contract::holds<contract::has_reset_peaks, typename wrapper::pool_type>)
+            this->pool_.reset_peaks();
         typename base::shards<shard>::all const locked(shards_);
         bytes_.collect(shards_, &shard::bytes);
         blocks_.collect(shards_, &shard::blocks);

@@ -27,8 +27,8 @@ namespace layer {
 
 /// Any thread may call any member. What 'inner' returns may be used by one thread at a time.
 template <class Pool>
-class synchronized : public layered<synchronized<Pool>, Pool> {
-    using wrapper = layered<synchronized<Pool>, Pool>;
+class synchronized : public resource::layered<synchronized<Pool>, Pool> {
+    using wrapper = resource::layered<synchronized<Pool>, Pool>;
     static_assert(!wrapper::pool_type::thread_safe,
                   "weir: layer::synchronized is for pools that one thread may use at a time; this one is thread-safe "
                   "already");

@@ -132,8 +132,12 @@ public:
             count_.fetch_sub(1, base::memory_order_relaxed);
         }
         for (stream_mark const& each : found.marks)
-            if (!base::try_twice([&] { return end(found, each, freed_on), true; }))
-                each.may_be_captured() ? found.note_graph({}) : void(found.untold = true);
+            if (!base::try_twice([&] { return end(found, each, freed_on), true; })) {
+                if (each.may_be_captured())
+                    found.note_graph({});
+                else
+                    found.untold = true;
+            }
         return found;
     }
 

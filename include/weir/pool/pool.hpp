@@ -8,7 +8,7 @@
 // ranges, and where the first try finds no block, it climbs the ladder of reuse/stream_ordered.hpp and grows within its limit.
 // Bookkeeping is on the host. No header stands in front of a block, so 'deallocate' is given the size and alignment again.
 //
-// invariant: reserved_bytes() <= limit_bytes(); every block lies in memory that is held; a failed call changes no block.
+// invariant: it does not grow beyond limit_bytes(); every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation, and its free comes after work enqueued before it.
 // cost:      a first try that succeeds costs the reuse rule's 'take'. Growth costs driver calls (supply.hpp), and wholly free
 //            chunks may move or go back for it.
@@ -30,17 +30,16 @@
 #include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/contract/fitting_parts.hpp>
-#include <weir/contract/growth_slot.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/reuse_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/pool/pool/default_free.hpp>
 #include <weir/pool/pool/ladder.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
@@ -53,7 +52,7 @@ namespace weir {
 inline namespace v0 {
 
 template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
-class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
+class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
     using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
     using Upstream = typename parts::upstream;
     using Placement = typename parts::placement;
@@ -63,7 +62,6 @@ class pool : public resource<pool<GivenUpstream, GivenPlacement, GivenReuse, Giv
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
     static_assert(contract::require_rule<Reuse, Placement>());
-    static_assert(contract::require_growth<Growth>());
     using rule = typename Reuse::template over<Placement>;
     static_assert(contract::require_reuse<rule, stream_ref>());
     static constexpr bool ends_many = contract::holds<contract::has_placement, rule>; // many blocks at once
@@ -97,7 +95,7 @@ public:
                                                            base::name_of(space) + ") is not that of one device; leave it out"
                                                      : "weir: pool_options::device names a device that is not the upstream's; "
                                                        "leave it out, or make the upstream of that device");
-        pools::detail::tell_limit<Placement>(rule_, limit_bytes());
+        set_limit(limit_bytes());
         reserve(options_.reserve_bytes());
     }
     pool(pool const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
@@ -108,10 +106,10 @@ public:
     /// CUDA goes on failing, nobody knows whether work uses the memory, and the upstream does not get it back.
     ~pool() {
         base::usage const used = rule_.used();
-        tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
+        resource::tell_leaks(options_.name().c_str(), options_.on_leak(), used.blocks, used.bytes);
         // No event tells when work ends on a block still out, or on lost bytes: freed in a capture, kept for its graph.
         if constexpr (stream_ordered)
-            if (((!try_settle() && !try_settle()) || used.blocks != 0 || used.lost_bytes != 0) &&
+            if ((!base::try_twice([&] { return rule_.settle(), true; }) || used.blocks != 0 || used.lost_bytes != 0) &&
                 !base::try_twice([] { return runtime::wait_for_device(any_device), true; }))
                 supply_.held().leave();
     }
@@ -123,15 +121,14 @@ public:
     /// a stream of another device or a captured one, which identity::promised checks only if no block is at hand. Also
     /// cuda_error, and std::bad_alloc if the host has no memory for the bookkeeping. After a throw the pool is as it was.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-        require_power_of_two(alignment);
+        base::require_power_of_two(alignment);
         if (bytes == 0)
             return nullptr;
         base::range const block = runtime::naming(*this, [&] { return rule_.take(bytes, alignment, stream); });
         if (!block)
             return grow_for(bytes, alignment, stream);
-        if (suspended()) // asked after the take: 'suspend' saves what was taken before it looked
-            return withhold(block, stream);
-        return reinterpret_cast<void*>(block.offset);
+        // Asked after the take: 'suspend' saves what was taken before it looked.
+        return suspended() ? withhold(block, stream) : reinterpret_cast<void*>(block.offset);
     }
 
     /// Takes a block back, given the `bytes` and `alignment` of its allocation. Null does nothing. `stream` is that of the
@@ -172,11 +169,19 @@ public:
                                 suspended() ? is_suspended : supply::reserve_refusal(held(), bytes, base::name_of(space)));
     }
 
+    /// Sets the most bytes that the pool may hold; SIZE_MAX: no limit. What it holds above that it keeps, and hands out as
+    /// before; it only does not grow. 'trim' gives back. Any thread; waits while another one grows the pool.
+    void set_limit(std::size_t bytes) {
+        base::lock_guard<growth_lock> const lock(growth_lock_);
+        supply_.held().limit_bytes(bytes);
+        pools::detail::tell_limit<Placement>(rule_, bytes);
+    }
+
     /// Gives wholly free chunks back to the upstream until at most `keep_bytes` are held or none is left; returns the bytes
     /// given back. What enqueued work uses stays, and so do each stream's last frees, which have no event yet: call 'settle'
-    /// first. If more than `keep_bytes` remains and no block is handed out, trim settles once and tries again; that blocks. So
-    /// does cudaFree, and unmapping under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While
-    /// suspended, trim only tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
+    /// first. If more remains and no block is handed out, trim settles once and tries again; that blocks. So does cudaFree, and
+    /// unmapping under reuse::immediate. A chunk that CUDA refuses to take stays for the next call. While suspended, trim only
+    /// tells 'resume' to leave out free pages beyond `keep_bytes`. Throws cuda_error, std::bad_alloc.
     std::size_t trim(std::size_t keep_bytes = 0) {
         std::size_t given = 0;
         if (trim_at_rest(keep_bytes, given) > keep_bytes && stream_ordered && rule_.used().blocks == 0) {
@@ -257,8 +262,10 @@ public:
         rule_.counts() = rule_.placement().rewind(point, rule_.counts());
     }
 
-    /// Bytes held from the upstream. Any thread may call this and the members below.
+    /// Bytes held from the upstream, now and at most since reset_peaks. Any thread may call this and the members below.
     std::size_t reserved_bytes() const noexcept { return held().bytes(); }
+    std::size_t peak_reserved_bytes() const noexcept { return held().peak_bytes(); }
+    void reset_peaks() noexcept { supply_.held().reset_peak(); }
     /// Bytes handed out and not yet freed, rounding included.
     std::size_t in_use_bytes() const { return rule_.used().bytes; }
     /// The most bytes that the pool may hold; SIZE_MAX: no limit.
@@ -288,7 +295,7 @@ public:
             now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// What 'state' tells, as a line to print. Throws std::bad_alloc.
-    text report() const { return report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
+    text report() const { return resource::report_text(state(), supply_.kind()) + (suspended() ? ", suspended" : ""); }
 
     /// Whether a block of that size and alignment could be handed out if no other were: within the limit and what the upstream
     /// can ever have, while the pool is not suspended. May call CUDA, mostly once in the pool's life. Any thread.
@@ -326,16 +333,9 @@ private:
     }
 
     [[gnu::noinline]] void* withhold(base::range block, stream_ref stream) noexcept {
-        block ? rule_.give(block, stream) : void();
+        if (block)
+            rule_.give(block, stream);
         return nullptr;
-    }
-
-    bool try_settle() noexcept {
-        try {
-            return rule_.settle(), true;
-        } catch (...) { // CUDA failed, or the host has no memory for the list of what to wait for
-            return false;
-        }
     }
 
     pool_options options_;

@@ -30,16 +30,16 @@
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_life.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/resource/report_text.hpp>
-#include <weir/resource/resource.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-namespace detail {
+namespace resource::detail {
 
 // A pool behind functions that do not depend on its type: those that a reference does without.
 class held_pool {
@@ -95,20 +95,22 @@ public:
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const override {
         return pool.refused_state(bytes, alignment);
     }
-    void examine(memory_report& now) const noexcept override { weir::examine(pool, now); }
+    void examine(memory_report& now) const noexcept override { resource::examine(pool, now); }
     void examine_own(memory_report& now) const noexcept override {
-        if constexpr (resource_detail::stands_alone<Pool>::value)
-            weir::examine(pool, now);
+        if constexpr (resource::detail::stands_alone<Pool>::value)
+            resource::examine(pool, now);
         else if constexpr (contract::holds<contract::has_examine_own, Pool>)
             pool.examine_own(now);
     }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const override { return weir::can_hold(pool, bytes, alignment); }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const override {
+        return resource::can_hold(pool, bytes, alignment);
+    }
     text refusal(std::size_t bytes, std::size_t alignment) const override { return pool.refusal(bytes, alignment); }
     text report() const override {
         if constexpr (contract::holds<has_report, Pool>)
             return pool.report();
         else
-            return report_text(pool.state(), base::name_of(Pool::space));
+            return resource::report_text(pool.state(), base::name_of(Pool::space));
     }
 
     Pool pool;
@@ -122,12 +124,12 @@ inline constexpr pool_table table_with_alignment = [] {
     return table;
 }();
 
-} // namespace detail
+} // namespace resource::detail
 
 /// The owner of one pool, whose memory is usable wherever memory of space `Required` is. Any thread may call any member but
 /// moves and the destructor. Of an owner that was moved from, only these two may be called.
 template <memory_space Required>
-class any_pool : public resource<any_pool<Required>> {
+class any_pool : public resource::pool_base<any_pool<Required>> {
 public:
     /// Where the memory can be used at least; 'ref().space()' is what the memory is. A pinned pool fits each any_pool.
     static constexpr memory_space space = Required;
@@ -162,7 +164,7 @@ public:
         held_->deallocate(stream, p, bytes, alignment);
     }
     std::size_t before_destroy(stream_ref stream) { return held_->before_destroy(stream); }
-    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
+    resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         return ref_.in_container(p, stream);
     }
     int device() const { return ref_.device(); }
@@ -189,7 +191,7 @@ public:
 private:
     template <class Pool>
     struct held {
-        detail::held_pool_of<Pool>* pool;
+        resource::detail::held_pool_of<Pool>* pool;
     };
 
     // If a pool does not fit, the compiler prints the sentence that says why.
@@ -206,14 +208,14 @@ private:
                           Pool::default_alignment >= base::usual_alignment(Pool::space),
                       "weir: an any_pool promises the alignment that is usual for its memory, 256 bytes for kernels, and this "
                       "pool's blocks are aligned to less; use larger blocks, such as those of 'weir::placement::slab<256>'");
-        return {new detail::held_pool_of<Pool>(std::forward<Arguments>(arguments)...)};
+        return {new resource::detail::held_pool_of<Pool>(std::forward<Arguments>(arguments)...)};
     }
     template <class Pool>
     explicit any_pool(held<Pool> fresh) noexcept : held_(fresh.pool), ref_(fresh.pool->pool) {
-        ref_.calls_ = &detail::table_with_alignment<Pool, default_alignment>;
+        ref_.calls_ = &resource::detail::table_with_alignment<Pool, default_alignment>;
     }
 
-    detail::held_pool* held_; // null: moved from
+    resource::detail::held_pool* held_; // null: moved from
     pool_ref<Required> ref_;
 };
 

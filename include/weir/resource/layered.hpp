@@ -23,22 +23,23 @@
 #include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
 
-namespace resource_detail {
+namespace resource {
+namespace detail {
 template <class Pool, class = void>
 struct stands_alone : std::true_type {};
 template <class Pool>
 struct stands_alone<Pool, std::void_t<decltype(Pool::stands_alone)>> : std::bool_constant<Pool::stands_alone> {};
-} // namespace resource_detail
+} // namespace detail
 
 /// `Derived`: the layer; `Pool`: a pool, or a reference to one that outlives the layer.
 template <class Derived, class Pool>
-class layered : public resource<Derived> {
+class layered : public pool_base<Derived> {
 public:
     /// The wrapped pool's type, without a reference.
     using pool_type = std::remove_reference_t<Pool>;
@@ -51,7 +52,7 @@ public:
     static constexpr std::size_t default_alignment = pool_type::default_alignment;
 
     /// Whether nothing that the wrapped pool hands out goes past this layer: no pool below is a reference.
-    static constexpr bool stands_alone = !std::is_reference_v<Pool> && resource_detail::stands_alone<pool_type>::value;
+    static constexpr bool stands_alone = !std::is_reference_v<Pool> && detail::stands_alone<pool_type>::value;
 
     layered(layered const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
     layered& operator=(layered const&) = delete;
@@ -64,7 +65,7 @@ public:
     memory_report state() const { return locked()->state(); }
     text refusal(std::size_t bytes, std::size_t alignment) const { return locked()->refusal(bytes, alignment); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
-        return weir::can_hold(*locked(), bytes, alignment);
+        return resource::can_hold(*locked(), bytes, alignment);
     }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
@@ -73,21 +74,21 @@ public:
     template <class L = Derived, class P = pool_type,
               class = std::enable_if_t<contract::holds<contract::has_offer_to, L> || contract::holds<contract::has_examine, P>>>
     void examine(memory_report& now) const noexcept {
-        weir::examine(*locked(), now);
+        resource::examine(*locked(), now);
         list_own(now);
     }
     /// Adds those of the largest live blocks to the report that were surely handed out through this layer: those that are
     /// listed by it, or by a layer below which no other user shares.
     void examine_own(memory_report& now) const noexcept {
         if constexpr (stands_alone)
-            return weir::examine(static_cast<Derived const&>(*this), now);
+            return resource::examine(static_cast<Derived const&>(*this), now);
         list_own(now);
         if constexpr (!std::is_reference_v<Pool> && contract::holds<contract::has_examine_own, pool_type>)
             locked()->examine_own(now);
     }
     /// What the wrapped pool tells of its refusal, with the live blocks of this layer, if it lists any.
     memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        memory_report now = weir::refused_state(*locked(), bytes, alignment);
+        memory_report now = resource::refused_state(*locked(), bytes, alignment);
         list_own(now);
         return now;
     }
@@ -97,12 +98,22 @@ public:
         return locked()->reserved_bytes();
     }
     template <class P = pool_type const>
+    auto peak_reserved_bytes() const -> decltype(std::declval<P&>().peak_reserved_bytes()) {
+        return locked()->peak_reserved_bytes();
+    }
+    template <class P = pool_type>
+    auto reset_peaks() -> decltype(std::declval<P&>().reset_peaks()) { return locked()->reset_peaks(); }
+    template <class P = pool_type const>
     auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
         return locked()->in_use_bytes();
     }
     template <class P = pool_type const>
     auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
         return locked()->limit_bytes();
+    }
+    template <class P = pool_type>
+    auto set_limit(std::size_t bytes) -> decltype(std::declval<P&>().set_limit(bytes)) {
+        return locked()->set_limit(bytes);
     }
     template <class P = pool_type const>
     auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
@@ -162,7 +173,7 @@ public:
     auto suspended() const -> decltype(std::declval<P&>().suspended()) {
         return locked()->suspended();
     }
-    template <class Stream, class P = pool_type> // inlined because of null streams: see resource::allocate
+    template <class Stream, class P = pool_type> // inlined because of null streams: see pool_base::allocate
     [[gnu::always_inline]] auto used_on(void* p, Stream const& stream) -> decltype(std::declval<P&>().used_on(p, stream)) {
         return locked()->used_on(p, stream);
     }
@@ -228,5 +239,6 @@ private:
     }
 };
 
+} // namespace resource
 } // namespace v0
 } // namespace weir

@@ -23,7 +23,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace resource_detail {
+namespace resource::detail {
 
 /// Whether a pool has ended, and who gets the sentence about what is freed afterwards. Any thread may call any member.
 class pool_life {
@@ -70,6 +70,6 @@ shared_pool_life in_container(Pool& pool, void* p, stream_ref stream) noexcept {
     return life;
 }
 
-} // namespace resource_detail
+} // namespace resource::detail
 } // namespace v0
 } // namespace weir

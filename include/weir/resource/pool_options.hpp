@@ -82,6 +82,7 @@ private:
     violation_action on_violation_ = violation_action::report;
 };
 
+namespace resource {
 /// For a pool that ends: if blocks are still handed out, says so on stderr and does what `action` asks for. `bytes`: the sum of
 /// their bytes; 0: not known.
 inline void tell_leaks(char const* name, leak_action action, std::size_t blocks, std::size_t bytes) noexcept {
@@ -97,6 +98,7 @@ inline void tell_leaks(char const* name, leak_action action, std::size_t blocks,
     if (action == leak_action::abort)
         std::abort();
 }
+} // namespace resource
 
 } // namespace v0
 } // namespace weir

@@ -35,6 +35,7 @@
 namespace weir {
 inline namespace v0 {
 
+namespace resource {
 /// Whether memory of space `offered` can be used wherever memory of space `required` can.
 constexpr bool reaches(memory_space offered, memory_space required) noexcept {
     return (base::device_accessible(offered) || !base::device_accessible(required)) &&
@@ -65,7 +66,7 @@ struct pool_table {
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
     void (*last_used_on)(void* pool, void* p, stream_ref stream);
     // Null if the pool does not ask.
-    resource_detail::shared_pool_life (*in_container)(void* pool, void* p, stream_ref stream) noexcept;
+    resource::detail::shared_pool_life (*in_container)(void* pool, void* p, stream_ref stream) noexcept;
     int (*device)(void const* pool);
     bool (*can_hold)(void const* pool, std::size_t bytes, std::size_t alignment);
     void (*settle)(void* pool); // null if the streams on which memory was freed may end without it
@@ -105,12 +106,12 @@ struct call_used_on<Pool, true> {
 
 template <class Pool, bool = contract::holds<contract::has_in_container, Pool, stream_ref>>
 struct call_in_container {
-    static constexpr resource_detail::shared_pool_life (*call)(void*, void*, stream_ref) noexcept = nullptr;
+    static constexpr resource::detail::shared_pool_life (*call)(void*, void*, stream_ref) noexcept = nullptr;
 };
 template <class Pool>
 struct call_in_container<Pool, true> {
-    static resource_detail::shared_pool_life call(void* pool, void* p, stream_ref stream) noexcept {
-        return resource_detail::in_container(*static_cast<Pool*>(pool), p, stream);
+    static resource::detail::shared_pool_life call(void* pool, void* p, stream_ref stream) noexcept {
+        return resource::detail::in_container(*static_cast<Pool*>(pool), p, stream);
     }
 };
 
@@ -159,6 +160,7 @@ struct pool_calls {
 };
 
 } // namespace detail
+} // namespace resource
 
 /// A non-owning name of a pool whose memory is usable wherever memory of space `Required` is. Trivially
 /// copyable.
@@ -166,8 +168,8 @@ template <memory_space Required>
 class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
-    template <class Pool, class = std::enable_if_t<!detail::is_pool_ref<std::remove_cv_t<Pool>> &&
-                                                   !contract::holds<detail::has_owner, Pool>>>
+    template <class Pool, class = std::enable_if_t<!resource::detail::is_pool_ref<std::remove_cv_t<Pool>> &&
+                                                   !contract::holds<resource::detail::has_owner, Pool>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
@@ -183,7 +185,7 @@ public:
     template <memory_space Other, class = std::enable_if_t<Other != Required>>
     pool_ref(pool_ref<Other> other) noexcept : pool_(other.pool_), calls_(other.calls_) {
         static_assert(
-            reaches(Other, Required),
+            resource::reaches(Other, Required),
             "weir: a reference to this kind of pool promises less than the container needs; make the "
             "container's reference from the pool itself");
     }
@@ -219,8 +221,8 @@ public:
 
     /// Tells a pool that asks (layer::guard) that a container holds the block at `p`, and frees it on `stream`. Returns the
     /// mark of that pool's life, which is asked before the free; none if the pool keeps none.
-    resource_detail::shared_pool_life in_container(void* p, stream_ref stream) const noexcept {
-        return calls_->in_container ? calls_->in_container(pool_, p, stream) : resource_detail::shared_pool_life();
+    resource::detail::shared_pool_life in_container(void* p, stream_ref stream) const noexcept {
+        return calls_->in_container ? calls_->in_container(pool_, p, stream) : resource::detail::shared_pool_life();
     }
 
     /// The alignment, in bytes, that the pool gives where none is asked for.
@@ -267,25 +269,25 @@ private:
 
     // If a pool does not fit, the compiler prints one sentence that says why, and no errors that follow from it.
     template <class Pool>
-    static constexpr detail::pool_table const* calls_of() {
+    static constexpr resource::detail::pool_table const* calls_of() {
         static_assert(!std::is_const_v<Pool>,
                       "weir: a container allocates from its pool; hand the pool over as one that "
                       "is not const");
-        static_assert(!contract::holds<detail::points, Pool>,
+        static_assert(!contract::holds<resource::detail::points, Pool>,
                       "weir: a container takes the pool itself; hand 'pool' over, or '*pool', not what points to it");
-        if constexpr (std::is_const_v<Pool> || contract::holds<detail::points, Pool>)
+        if constexpr (std::is_const_v<Pool> || contract::holds<resource::detail::points, Pool>)
             return nullptr;
         else
             return table_of<Pool>();
     }
 
     template <class Pool>
-    static constexpr detail::pool_table const* table_of() {
+    static constexpr resource::detail::pool_table const* table_of() {
         static_assert(contract::require_pool<Pool, stream_ref>());
         static_assert(
             contract::returns<void*, contract::has_allocate, Pool, stream_ref>,
             "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
-            "alignment)', which throws; derive the pool from 'weir::resource', which has it");
+            "alignment)', which throws; derive the pool from 'weir::resource::pool_base', which has it");
         static_assert(contract::holds<contract::has_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(
@@ -296,11 +298,11 @@ private:
             !base::host_accessible(Required) || base::host_accessible(Pool::space),
             "weir: the host touches this memory, and a device pool's is out of its reach; use a pinned or managed pool, "
             "or a device container");
-        return &detail::pool_calls<Pool>::table;
+        return &resource::detail::pool_calls<Pool>::table;
     }
 
     void* pool_;
-    detail::pool_table const* calls_;
+    resource::detail::pool_table const* calls_;
 };
 
 } // namespace v0

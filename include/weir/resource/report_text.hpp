@@ -16,6 +16,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace resource {
 
 /// One line on a pool's state; `kind`: where its memory is; "": not said.
 inline text report_text(memory_report const& state, char const* kind) {
@@ -59,8 +60,8 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
     if (chunk_bytes > limit_bytes)
         return "it needs a chunk of " + base::exact_bytes_text(chunk_bytes) + ", more than the pool's limit of " +
                base::exact_bytes_text(limit_bytes) +
-               (least_bytes > limit_bytes ? "; no chunk is smaller, so raise pool_options::limit"
-                                          : "; ask for less or raise pool_options::limit");
+               (least_bytes > limit_bytes ? "; no chunk is smaller, so raise the pool's limit"
+                                          : "; ask for less or raise the pool's limit");
     text const chunk = "another chunk of " + base::bytes_text(chunk_bytes);
     if (held_bytes <= limit_bytes - chunk_bytes && lack.addresses)
         return "no free range is large enough and the process has no more addresses for " + chunk +
@@ -76,8 +77,8 @@ inline text refusal_text(std::size_t chunk_bytes, std::size_t held_bytes, std::s
            (refused_bytes == 0
                 ? ""
                 : ", while the upstream refuses to take " + base::bytes_text(refused_bytes) + " of free memory back") +
-           (ends_together ? "; raise pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
-                          : "; raise pool_options::limit or free something");
+           (ends_together ? "; raise the pool's limit or end a scope ('rewind' and 'clear' do as well, frees do not)"
+                          : "; raise the pool's limit or free something");
 }
 
 /// Why a pool that holds `held_bytes` bytes cannot get `lacking_bytes` more for 'reserve', at once and in whole pages. 0: with
@@ -92,7 +93,7 @@ inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_byt
         return needs + "of " + kind + " memory there can be " + base::exact_bytes_text(lack.most_bytes) +
                " in all; reserve less";
     if (held_bytes + lacking_bytes > limit_bytes)
-        return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise pool_options::limit";
+        return needs + "its limit is " + base::exact_bytes_text(limit_bytes) + "; reserve less or raise the pool's limit";
     if (lack.addresses)
         return needs + "the process has no more addresses for that; end pools that are not needed, unmap memory elsewhere, or "
                        "raise the limit that the system sets ('ulimit -v')";
@@ -101,5 +102,6 @@ inline text reserve_refusal_text(std::size_t lacking_bytes, std::size_t held_byt
     return needs + "the upstream (" + kind + " memory) has no room for that; reserve less or free something elsewhere";
 }
 
+} // namespace resource
 } // namespace v0
 } // namespace weir

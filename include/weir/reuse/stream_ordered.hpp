@@ -86,11 +86,10 @@ struct stream_ordered {
         explicit over(int device)
             : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
 
-        /// The pool will hold at most `bytes` bytes: the less that is, the less a stream keeps for itself. Call it first.
+        /// The pool will hold at most `bytes` bytes from now on: the less that is, the less a new stream keeps for itself.
         void expect_at_most(std::size_t bytes) {
             std::size_t const share = bytes / 256 > 64 * KiB ? bytes / 256 : 64 * KiB;
-            if (share < sets_.recent_bytes)
-                sets_.recent_bytes = share;
+            sets_.recent_bytes.store(share < Tuning::recent_bytes ? share : Tuning::recent_bytes, base::memory_order_relaxed);
             exchange_.expect_at_most(bytes, share);
             if constexpr (contract::holds<contract::has_expect_at_most, Placement>)
                 sets_.host()->covered().expect_at_most(bytes); // all sets' placements are its siblings
@@ -157,7 +156,10 @@ struct stream_ordered {
         /// 'settle' frees it.
         void strand(base::range block) noexcept {
             order::block_uses uses = uses_.take(block.offset, on_host);
-            uses.in_graph ? sets_.lose(block, uses.graph) : strand(block, std::move(uses.events));
+            if (uses.in_graph)
+                sets_.lose(block, uses.graph);
+            else
+                strand(block, std::move(uses.events));
         }
         /// Takes back a block that a graph may use of which nothing is known: nobody gets it again.
         void lose(base::range block) noexcept {

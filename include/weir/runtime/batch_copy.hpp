@@ -43,7 +43,7 @@ inline bool try_copy_list(stream_ref stream, void** to, void** from, std::size_t
         detail::take_off_record(error);
         return false;
     }
-    check(error, "cudaMemcpyBatchAsync", if_not_copied);
+    check_cuda(error, "cudaMemcpyBatchAsync", if_not_copied);
     return true;
 }
 } // namespace detail
@@ -55,7 +55,7 @@ inline void copy_list(stream_ref stream, void** to, void** from, std::size_t* by
     if (count > 1 && detail::try_copy_list(stream, to, from, bytes, count))
         return;
     for (std::size_t i = 0; i != count; ++i)
-        check(cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync",
+        check_cuda(cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync",
               detail::if_not_copied);
 }
 

@@ -35,7 +35,7 @@ inline bool is_capturing(stream_ref stream) {
     cudaError_t const error = detail::query_capture(stream.get(), &status);
     if (error == cudaErrorStreamCaptureImplicit)
         return true;
-    check(error, "cudaStreamIsCapturing");
+    check_cuda(error, "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
 }
 
@@ -83,7 +83,7 @@ inline capture capture_of(stream_ref stream) {
         return {};
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     capture now;
-    check(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
+    check_cuda(cudaStreamGetCaptureInfo(stream.get(), &status, &now.id, &now.graph), "cudaStreamGetCaptureInfo");
     return status == cudaStreamCaptureStatusActive ? now : capture{};
 }
 
@@ -136,7 +136,7 @@ class capture_mode_scope {
 public:
     /// Never blocks. Throws cuda_error.
     capture_mode_scope() {
-        check(detail::exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+        check_cuda(detail::exchange_capture_mode(&mode_), "cudaThreadExchangeStreamCaptureMode");
     }
     capture_mode_scope(capture_mode_scope const&) = delete;
     capture_mode_scope& operator=(capture_mode_scope const&) = delete;

@@ -3,11 +3,11 @@
 
 // How does a failed CUDA call become an exception?
 //
-// 'check' turns a cudaError_t into a cuda_error. That names the call, the error and, if a user can do something about it,
-// what to do. 'check' also takes the error off CUDA's per-thread record, so that nobody finds it there again with
+// 'check_cuda' turns a cudaError_t into a cuda_error. That names the call, the error and, if a user can do something about it,
+// what to do. 'check_cuda' also takes the error off CUDA's per-thread record, so that nobody finds it there again with
 // cudaGetLastError.
 //
-// invariant: 'check' returns only on success. No function here leaves its own error on the record, or takes an error of
+// invariant: 'check_cuda' returns only on success. No function here leaves its own error on the record, or takes an error of
 //            another code off it.
 // order:     a sticky error (a kernel that faulted) stays sticky: CUDA returns it from every later call.
 // cost:      one compare on success.
@@ -74,7 +74,7 @@ inline void take_off_record(cudaError_t error) noexcept {
 
 /// Throws cuda_error unless `error` is cudaSuccess. `call`: a literal with the function's name. `if_invalid`: what to do if
 /// CUDA only says that some argument is invalid; `if_unsupported`: if it says that the device has no such thing. Any thread.
-inline void check(cudaError_t error, char const* call, char const* if_invalid = "", char const* if_unsupported = "") {
+inline void check_cuda(cudaError_t error, char const* call, char const* if_invalid = "", char const* if_unsupported = "") {
     if (error != cudaSuccess)
         runtime::detail::fail(error, call, if_invalid, if_unsupported);
 }
@@ -89,13 +89,20 @@ inline bool succeeded(cudaError_t error) noexcept {
     return error == cudaSuccess;
 }
 
-/// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure. As 'check' otherwise.
+/// The earlier name of check_cuda.
+[[deprecated("weir: 'check' is called 'check_cuda' now")]] inline void check(cudaError_t error, char const* call,
+                                                                             char const* if_invalid = "",
+                                                                             char const* if_unsupported = "") {
+    check_cuda(error, call, if_invalid, if_unsupported);
+}
+
+/// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure. As 'check_cuda' otherwise.
 inline bool out_of_room(cudaError_t error, char const* call, char const* if_unsupported = "") {
     if (error == cudaErrorMemoryAllocation) {
         detail::take_off_record(error);
         return true;
     }
-    check(error, call, "", if_unsupported);
+    check_cuda(error, call, "", if_unsupported);
     return false;
 }
 

@@ -60,14 +60,15 @@ void end_relaxed(Call&& call) noexcept {
 inline std::size_t graph_memory_bytes(int device) {
     capture_mode_scope const relaxed;
     std::uint64_t value = 0;
-    check(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemCurrent, &value), "cudaDeviceGetGraphMemAttribute");
+    check_cuda(cudaDeviceGetGraphMemAttribute(device, cudaGraphMemAttrReservedMemCurrent, &value),
+               "cudaDeviceGetGraphMemAttribute");
     return static_cast<std::size_t>(value);
 }
 /// Gives back what no graph needs that is under way or enqueued; returns the bytes given back. Throws cuda_error.
 inline std::size_t trim_graph_memory(int device) {
     capture_mode_scope const relaxed;
     std::size_t const before = runtime::graph_memory_bytes(device);
-    check(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
+    check_cuda(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
     std::size_t const after = runtime::graph_memory_bytes(device);
     return after < before ? before - after : 0;
 }
@@ -79,7 +80,7 @@ public:
     /// clause.
     explicit cuda_pool(cudaMemPoolProps const& properties, char const* instead = "") {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
+        check_cuda(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate",
               "look at 'limit', 'location' (a NUMA node that exists) and 'handle_types'; or there are no such pools "
               "here", instead);
     }
@@ -99,13 +100,13 @@ public:
     template <class Value>
     void set(cudaMemPoolAttr attribute, Value value) {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
+        check_cuda(cudaMemPoolSetAttribute(pool_, attribute, &value), "cudaMemPoolSetAttribute");
     }
     /// The value of an attribute that counts bytes. Throws cuda_error.
     std::size_t bytes(cudaMemPoolAttr attribute) const {
         capture_mode_scope const relaxed;
         std::uint64_t value = 0;
-        check(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
+        check_cuda(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
         return static_cast<std::size_t>(value);
     }
 
@@ -130,7 +131,7 @@ public:
     std::size_t trim(std::size_t keep_bytes) {
         capture_mode_scope const relaxed;
         std::size_t const before = bytes(cudaMemPoolAttrReservedMemCurrent);
-        check(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
+        check_cuda(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
         std::size_t const after = bytes(cudaMemPoolAttrReservedMemCurrent);
         return after < before ? before - after : 0; // more than before, if other threads allocate meanwhile
     }
@@ -140,7 +141,7 @@ public:
     void enable_access_from(int device) {
         cudaMemAccessDesc const access = access_of(device);
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
+        check_cuda(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
     }
     /// The same for every device of the machine. Throws cuda_error, std::bad_alloc.
     void allow_all() {
@@ -148,7 +149,7 @@ public:
         for (int each = 0, count = device_count(); each < count; ++each)
             all.push_back(access_of(each));
         capture_mode_scope const relaxed;
-        check(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
+        check_cuda(cudaMemPoolSetAccess(pool_, all.data(), all.size()), "cudaMemPoolSetAccess");
     }
 
     /// Exports the pool as a file descriptor. The caller owns it, and may send it to another process and closes it. Throws
@@ -169,7 +170,7 @@ public:
     static exported_block export_block(void* begin) {
         exported_block block;
         capture_mode_scope const relaxed;
-        check(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
+        check_cuda(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
               "export the pool itself first, and pass a live block of it");
         return block;
     }
@@ -184,7 +185,7 @@ private:
     }
     void export_to(void* handle, cudaMemAllocationHandleType type) const {
         capture_mode_scope const relaxed;
-        check(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
+        check_cuda(cudaMemPoolExportToShareableHandle(handle, pool_, type, 0), "cudaMemPoolExportToShareableHandle");
     }
 
     cudaMemPool_t pool_ = nullptr;

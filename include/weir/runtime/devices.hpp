@@ -34,14 +34,14 @@ namespace runtime {
 /// The number of this thread's current device. Throws cuda_error.
 inline int current_device() {
     int device = 0;
-    check(detail::query_device(&device), "cudaGetDevice");
+    check_cuda(detail::query_device(&device), "cudaGetDevice");
     return device;
 }
 
 /// How many devices CUDA sees. Throws cuda_error.
 inline int device_count() {
     int count = 0;
-    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     return count;
 }
 
@@ -71,7 +71,7 @@ inline int existing_peer(int device, int owner) {
     int const peer = existing_device(device);
     int able = 1;
     if (peer != owner)
-        check(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
+        check_cuda(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
     if (able == 0)
         throw usage_error("weir: device " + base::number_text(static_cast<std::size_t>(peer)) +
                           " cannot use memory of device " + base::number_text(static_cast<std::size_t>(owner)) +
@@ -88,7 +88,7 @@ public:
             return;
         before_ = current_device();
         if (before_ != device) {
-            check(cudaSetDevice(device), "cudaSetDevice");
+            check_cuda(cudaSetDevice(device), "cudaSetDevice");
             switched_ = true;
         }
     }

@@ -47,7 +47,7 @@ public:
     /// Creates the event on device number `device` (any_device: the current one). Throws cuda_error.
     explicit event(int device) {
         device_scope const there(device);
-        check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
     event(event&& other) noexcept : event_(other.event_), place_(other.place_) { other.event_ = nullptr; }
     event& operator=(event&& other) noexcept {
@@ -70,7 +70,7 @@ public:
     /// Moves the event to the present end of `stream`, which must belong to the event's device. Waits at most for room in a
     /// full queue. Throws cuda_error; the event then stays where it was.
     void record(stream_ref stream) {
-        check(detail::record_event(event_, stream.get()), "cudaEventRecord");
+        check_cuda(detail::record_event(event_, stream.get()), "cudaEventRecord");
         place_ = event_place();
     }
 
@@ -79,18 +79,18 @@ public:
         cudaError_t const answer = detail::query_event(event_);
         if (answer == cudaErrorNotReady)
             return false;
-        check(answer, "cudaEventQuery");
+        check_cuda(answer, "cudaEventQuery");
         return true;
     }
 
     /// Makes work that is enqueued on `stream` after this call wait for the event. Waits at most for room in a full queue.
     /// Throws cuda_error.
     void make_wait(stream_ref stream) const {
-        check(detail::make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
+        check_cuda(detail::make_stream_wait(stream.get(), event_), "cudaStreamWaitEvent");
     }
 
     /// Blocks the host until the event has been reached. Throws cuda_error.
-    void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+    void synchronize() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
     /// Blocks the host unless the event has been reached already. The answer is whether it had to block. Throws cuda_error.
     bool wait() const {
         if (reached())

@@ -27,6 +27,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace runtime {
 
 /// How a stretch of managed memory will be used. Each advice lasts until its opposite is given. Trivially copyable.
 class memory_advice {
@@ -81,9 +82,9 @@ inline void prefetch(stream_ref stream, void const* p, std::size_t bytes, memory
     detail::require_migration(stream);
     runtime::capture_mode_scope const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
+    check_cuda(cudaMemPrefetchAsync(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #else
-    check(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
+    check_cuda(cudaMemPrefetchAsync_v2(p, bytes, to.get(), 0, stream.get()), "cudaMemPrefetchAsync", detail::if_invalid);
 #endif
 }
 
@@ -94,9 +95,9 @@ inline void advise(void const* p, std::size_t bytes, memory_advice advice) {
         return;
     runtime::capture_mode_scope const relaxed;
 #if CUDART_VERSION >= 13000
-    check(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
+    check_cuda(cudaMemAdvise(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #else
-    check(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
+    check_cuda(cudaMemAdvise_v2(p, bytes, advice.get(), advice.place().get()), "cudaMemAdvise", detail::if_invalid);
 #endif
 }
 
@@ -122,7 +123,7 @@ inline void discard(stream_ref stream, void* p, std::size_t bytes) {
         return;
     detail::require_discard(stream);
     runtime::capture_mode_scope const relaxed;
-    check(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
+    check_cuda(cudaMemDiscardBatchAsync(&p, &bytes, 1, 0, stream.get()), "cudaMemDiscardBatchAsync", detail::if_invalid);
 }
 
 /// 'discard' and 'prefetch' in one, which moves no contents: for bytes that will be written at `to` next. Since CUDA 13.
@@ -133,11 +134,12 @@ inline void discard_and_prefetch(stream_ref stream, void* p, std::size_t bytes, 
     cudaMemLocation place = to.get();
     std::size_t first = 0;
     runtime::capture_mode_scope const relaxed;
-    check(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
+    check_cuda(cudaMemDiscardAndPrefetchBatchAsync(&p, &bytes, 1, &place, &first, 1, 0, stream.get()),
           "cudaMemDiscardAndPrefetchBatchAsync", detail::if_invalid);
 }
 
 #endif
 
+} // namespace runtime
 } // namespace v0
 } // namespace weir

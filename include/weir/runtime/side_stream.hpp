@@ -27,7 +27,7 @@ public:
     explicit side_stream(int device) {
         device_scope const there(device);
         capture_mode_scope const relaxed;
-        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     side_stream(side_stream const&) = delete;
     side_stream& operator=(side_stream const&) = delete;

@@ -124,9 +124,9 @@ namespace runtime {
 inline int device_of(stream_ref stream) {
     int device = 0;
     if (stream.is_host())
-        check(cudaGetDevice(&device), "cudaGetDevice");
+        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     else
-        check(cudaStreamGetDevice(stream.get(), &device), "cudaStreamGetDevice");
+        check_cuda(cudaStreamGetDevice(stream.get(), &device), "cudaStreamGetDevice");
     return device;
 }
 
@@ -135,7 +135,7 @@ inline int device_of(stream_ref stream) {
 /// ns; 25 to 36 for a default stream, for which threads may wait for one another. Throws cuda_error.
 inline unsigned long long id_of(stream_ref stream) {
     unsigned long long id = 0;
-    check(runtime::detail::query_id(stream.get(), &id), "cudaStreamGetId");
+    check_cuda(runtime::detail::query_id(stream.get(), &id), "cudaStreamGetId");
     return id;
 }
 

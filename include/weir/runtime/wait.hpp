@@ -79,11 +79,11 @@ inline void wait_for_device(int device) {
         void* p = nullptr;
         auto const managed = [&] { return runtime::succeeded(cudaMallocManaged(&p, 1, cudaMemAttachGlobal)); };
         if (!(alone && managed()) && runtime::out_of_room(cudaMalloc(&p, 1), "cudaMalloc") && (alone || !managed()))
-            return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            return check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         cudaError_t const error = cudaFree(p);
         if (!runtime::succeeded(error))
             static_cast<void>(runtime::succeeded(cudaFree(p))); // once more, so that nothing leaks
-        check(error, "cudaFree");
+        check_cuda(error, "cudaFree");
     });
 }
 
@@ -102,7 +102,7 @@ inline void synchronize(stream_ref stream) {
         return runtime::wait_for_device(runtime::current_device());
     }
     runtime::capture_mode_scope const relaxed;
-    check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
 } // namespace v0

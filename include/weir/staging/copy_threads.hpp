@@ -76,8 +76,8 @@ public:
     /// Copies `bytes` bytes of host memory from `from` to `to`, as memcpy does, by all threads and the calling one. Blocks
     /// until all is copied. Any thread. Throws usage_error for a null address.
     void copy(void* to, void const* from, std::size_t bytes) {
-        require_not_null(to, bytes);
-        require_not_null(from, bytes);
+        base::require_not_null(to, bytes);
+        base::require_not_null(from, bytes);
         std::pair<void*, void const*> ends(to, from);
         shared_work work;
         work.run = [](void* what, std::size_t begin, std::size_t end) {

@@ -36,7 +36,7 @@ template <class T>
 class memory_source {
 public:
     using value_type = T;
-    memory_source(T const* from, std::size_t count) : from_(from), count_(count) { require_not_null(from, count); }
+    memory_source(T const* from, std::size_t count) : from_(from), count_(count) { base::require_not_null(from, count); }
     std::size_t count() const noexcept { return count_; }
     T const* data() const noexcept { return from_; }
 
@@ -147,7 +147,7 @@ struct memory_sink {
 /// for null.
 template <class T>
 memory_sink<T> to_memory(T* to, std::size_t count) {
-    require_not_null(to, count);
+    base::require_not_null(to, count);
     return {to, count};
 }
 

@@ -159,11 +159,11 @@ public:
         : any_spill_set(pool, host, budget_bytes, &leaves_before, &victims_), victims_(std::move(victims)) {}
     /// Refused with a sentence: a pool that hands out at once what is freed.
     template <class Pool, class Host,
-              class = std::enable_if_t<weir::detail::is_immediate<Pool>() || weir::detail::is_immediate<Host>()>>
+              class = std::enable_if_t<resource::detail::is_immediate<Pool>() || resource::detail::is_immediate<Host>()>>
     spill_set(Pool& pool, Host& host, std::size_t budget_bytes, Victims victims = {})
         : spill_set(pool_ref<memory_space::device>(pool), pool_ref<memory_space::host>(host), budget_bytes,
                     std::move(victims)) {
-        static_assert(!weir::detail::is_immediate<Pool>() && !weir::detail::is_immediate<Host>(),
+        static_assert(!resource::detail::is_immediate<Pool>() && !resource::detail::is_immediate<Host>(),
                       "weir: a spill_set frees memory behind work that uses it, and this pool hands out at once what is freed; "
                       "use pools that are stream ordered, such as 'weir::device_pool' and 'weir::pinned_pool'");
     }

@@ -28,8 +28,8 @@ namespace supply {
 /// What the upstream of `held`, a held_chunks, lacks for a chunk of `chunk_bytes` bytes. Throws std::bad_alloc, and what the
 /// upstream's 'refusal' throws.
 template <class Held>
-upstream_lack lack_of(Held const& held, [[maybe_unused]] std::size_t chunk_bytes) {
-    upstream_lack lack{held.most_bytes(), held.out_of_addresses()};
+resource::upstream_lack lack_of(Held const& held, [[maybe_unused]] std::size_t chunk_bytes) {
+    resource::upstream_lack lack{held.most_bytes(), held.out_of_addresses()};
     if constexpr (contract::holds<contract::has_chunk_refusal, std::decay_t<decltype(held.upstream())>>)
         lack.reason = held.upstream().refusal(chunk_bytes);
     return lack;
@@ -41,10 +41,10 @@ template <class Supply, class Placement, class Held>
 text block_refusal(Held const& held, std::size_t bytes, std::size_t alignment, std::size_t usual, bool ends_many) {
     std::size_t const chunk_bytes = Supply::least_chunk_for(bytes, alignment);
     bool const fits = chunk_bytes != 0 && held.has_room(chunk_bytes); // or else the limit is in the way
-    text const reason = refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(),
+    text const reason = resource::refusal_text(chunk_bytes, held.bytes(), held.limit_bytes(), held.refused_bytes(),
                                      base::name_of(std::decay_t<decltype(held.upstream())>::space),
                                      ends_many && contract::holds<contract::has_mark, Placement, base::usage>,
-                                     fits ? lack_of(held, chunk_bytes) : upstream_lack{held.most_bytes()},
+                                     fits ? lack_of(held, chunk_bytes) : resource::upstream_lack{held.most_bytes()},
                                      Supply::least_chunk_for(1, 1));
     if (chunk_bytes != 0)
         return alignment <= usual ? reason : reason + " (a block aligned to " + base::number_text(alignment) + ")";
@@ -59,8 +59,8 @@ text reserve_refusal(Held const& held, std::size_t bytes, char const* kind) {
     std::size_t const now = held.bytes();
     std::size_t const lacking = base::align_up(bytes > now ? bytes - now : 1, Held::granularity());
     bool const fits = lacking != 0 && held.has_room(lacking);
-    return reserve_refusal_text(lacking, now, held.limit_bytes(), kind,
-                                fits ? lack_of(held, lacking) : upstream_lack{held.most_bytes()});
+    return resource::reserve_refusal_text(lacking, now, held.limit_bytes(), kind,
+                                fits ? lack_of(held, lacking) : resource::upstream_lack{held.most_bytes()});
 }
 
 } // namespace supply

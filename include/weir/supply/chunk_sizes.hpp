@@ -66,7 +66,7 @@ struct chunk_sizes {
         if (limit_bytes == SIZE_MAX)
             return bytes;
         std::size_t const fit = bytes / block_bytes;
-        std::size_t const room = base::align_down(limit_bytes - held_bytes, Page);
+        std::size_t const room = limit_bytes < held_bytes ? 0 : base::align_down(limit_bytes - held_bytes, Page);
         if (room == 0 || room % block_bytes != 0)
             return base::align_up(fit * block_bytes, Page);
         std::size_t const part = base::natural_alignment(block_bytes);

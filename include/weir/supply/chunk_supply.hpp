@@ -60,14 +60,15 @@ public:
     chunks_of const& held() const noexcept { return held_; }
     chunks_of& held() noexcept { return held_; }
     free_of free_in(Rule& rule) noexcept { return free_of(held_, rule); }
-    /// Whether there could be room for such a block if no other were handed out: within the limit, and in a chunk that the
-    /// upstream can ever have. (A chunk may be aligned better than promised; a block that fits only then does not count.) Any
-    /// thread.
+    /// Whether there could be room for such a block if no other were handed out: in what is held, or within the limit in a
+    /// chunk that the upstream can ever have. (A chunk may be aligned better than promised; a block that fits only then does
+    /// not count.) Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        if (Placement::rounded(bytes, alignment) > base::align_down(held_.limit_bytes(), page) || suspended())
+        std::size_t const held = held_.bytes(), limit = held_.limit_bytes();
+        if (Placement::rounded(bytes, alignment) > base::align_down(held > limit ? held : limit, page) || suspended())
             return false;
         std::size_t const needed = least_chunk_for(bytes, alignment); // 0: no chunk has such a block
-        return needed != 0 && (needed <= held_.bytes() || (needed <= held_.limit_bytes() && held_.can_acquire(needed)));
+        return needed != 0 && (needed <= held || (needed <= limit && held_.can_acquire(needed)));
     }
     /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {
@@ -173,7 +174,7 @@ private:
     // Gets `bytes` bytes, under a limit what such blocks fill of them, or else room for half as many blocks, and so on: chunks
     // for one block each would hold fewer. Where memory grows in place, what blocks do not fill joins the next chunk.
     bool acquire_at_most(Rule& rule, std::size_t bytes, std::size_t needed, std::size_t block, stream_ref stream) {
-        std::size_t const room = base::align_down(held_.limit_bytes() - held_.bytes(), page);
+        std::size_t const room = base::align_down(held_.room_bytes(), page);
         if (bytes > room && room > needed)
             bytes = room;
         else if (!extends())

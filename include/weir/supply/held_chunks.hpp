@@ -25,6 +25,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
+#include <weir/base/threads/counters.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/supply/chunk_list.hpp>
@@ -56,10 +57,13 @@ public:
             return Upstream::alignment;
     }
 
-    /// Whether the limit allows to hold `bytes` bytes more.
-    bool has_room(std::size_t bytes) const noexcept {
-        return bytes <= limit_bytes_ && this->bytes() <= limit_bytes_ - bytes;
+    /// How many bytes more the limit allows to hold.
+    std::size_t room_bytes() const noexcept {
+        std::size_t const most = limit_bytes(), held = bytes();
+        return most > held ? most - held : 0;
     }
+    /// Whether the limit allows to hold `bytes` bytes more.
+    bool has_room(std::size_t bytes) const noexcept { return bytes <= room_bytes(); }
 
     /// A new chunk of `bytes` bytes, a multiple of the granularity; an empty range if the limit or the upstream has no room.
     /// Throws what the upstream throws, usage_error if the chunk is less aligned than the upstream promises, and
@@ -143,7 +147,7 @@ public:
     bool restore(base::range chunk) {
         if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
-        bytes_.fetch_add(chunk.bytes, base::memory_order_relaxed);
+        count(chunk.bytes);
         return true;
     }
     /// Whether pages may be cut out of a chunk that is without memory; if so, makes room in the lists for that.
@@ -198,8 +202,12 @@ public:
     }
     /// Bytes of all chunks that have memory, with those that were set aside.
     std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
-    /// The most bytes to hold.
-    std::size_t limit_bytes() const noexcept { return limit_bytes_; }
+    /// The most that were held since reset_peak.
+    std::size_t peak_bytes() const noexcept { return peak_bytes_.load(base::memory_order_relaxed); }
+    void reset_peak() noexcept { peak_bytes_.store(bytes(), base::memory_order_relaxed); }
+    /// The most bytes to hold. A new limit takes nothing back.
+    std::size_t limit_bytes() const noexcept { return limit_bytes_.load(base::memory_order_relaxed); }
+    void limit_bytes(std::size_t most) noexcept { limit_bytes_.store(most, base::memory_order_relaxed); }
     /// Whether `address` lies in a chunk that the pool can use.
     bool owns(std::size_t address) const noexcept {
         base::lock_guard<Lock> const lock(lock_);
@@ -266,11 +274,16 @@ private:
             base::lock_guard<Lock> const lock(lock_);
             for (std::size_t at = 0; at < bytes; at += piece_bytes)
                 chunks_.add(base::range{all.offset + at, bytes - at < piece_bytes ? bytes - at : piece_bytes});
-            bytes_.fetch_add(bytes, base::memory_order_relaxed);
+            count(bytes);
         }
         if (!base::is_aligned(all.offset, Upstream::alignment))
             refuse_misaligned(all);
         return all;
+    }
+
+    void count(std::size_t more) noexcept {
+        std::size_t const now = bytes_.fetch_add(more, base::memory_order_relaxed) + more;
+        base::raise(peak_bytes_, now);
     }
 
     // No block might fit into it, however often the upstream is asked.
@@ -295,11 +308,12 @@ private:
     }
 
     Upstream upstream_;
-    std::size_t limit_bytes_;
+    base::atomic<std::size_t> limit_bytes_;
     mutable Lock lock_; // guards the two lists
     chunk_list chunks_;
     base::growing_array<base::range> refused_;
     base::atomic<std::size_t> bytes_{0};
+    base::atomic<std::size_t> peak_bytes_{0};
     mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };
 

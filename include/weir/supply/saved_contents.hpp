@@ -40,7 +40,7 @@ public:
     /// cuda_error.
     saved_contents(pool_ref<memory_space::host> keep, int device) : keep_(keep), device_(device) {
         runtime::device_scope const current(device_);
-        check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     saved_contents(saved_contents const&) = delete;
     saved_contents& operator=(saved_contents const&) = delete;
@@ -67,7 +67,7 @@ public:
         runtime::capture_mode_scope const relaxed;
         visit_parts([&](base::range part, char* host) {
             under_way_ = true;
-            check(cudaMemcpyAsync(host, reinterpret_cast<void*>(part.offset), part.bytes, cudaMemcpyDeviceToHost, copies_),
+            check_cuda(cudaMemcpyAsync(host, reinterpret_cast<void*>(part.offset), part.bytes, cudaMemcpyDeviceToHost, copies_),
                   "cudaMemcpyAsync");
         });
     }
@@ -75,7 +75,7 @@ public:
     /// Blocks until the copies are made. Throws cuda_error.
     void finish() {
         runtime::capture_mode_scope const relaxed;
-        check(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
         under_way_ = false;
     }
 
@@ -159,7 +159,7 @@ private:
         for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end())) {
             void* const to = reinterpret_cast<void*>(part.offset);
             under_way_ = true;
-            check(cudaMemcpyAsync(to, host + (part.offset - saved.offset), part.bytes, cudaMemcpyHostToDevice, copies_),
+            check_cuda(cudaMemcpyAsync(to, host + (part.offset - saved.offset), part.bytes, cudaMemcpyHostToDevice, copies_),
                   "cudaMemcpyAsync");
         }
     }

@@ -86,7 +86,7 @@ public:
     template <class P = Pool const, class = std::enable_if_t<contract::holds<contract::has_state, P> &&
                                                              contract::holds<contract::has_refusal, P>>>
     text refusal(std::size_t bytes) const {
-        return refusal_below_text(pool_->state(), pool_->refusal(bytes, alignment));
+        return base::refusal_below_text(pool_->state(), pool_->refusal(bytes, alignment));
     }
 
     /// The device of the pool, if it says one.

@@ -54,7 +54,7 @@ public:
             return nullptr;
         try {
             if (preferred_ != memory_location::anywhere())
-                advise(chunk, bytes, memory_advice::preferred_location(preferred_));
+                runtime::advise(chunk, bytes, runtime::memory_advice::preferred_location(preferred_));
         } catch (...) {
             base::try_twice([&] { return runtime::succeeded(cudaFree(chunk)); }); // nobody else knows its address
             throw;

@@ -61,8 +61,8 @@ void ask_thrust() {
     };
     simulated_cuda::world world(simulated_cuda::config{}.late());
     cudaStream_t stream = nullptr;
-    weir::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    weir::check(simulated_cuda::launch(stream, {}, {}), "launch");
+    weir::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    weir::check_cuda(simulated_cuda::launch(stream, {}, {}), "launch");
     probe pool;
     static_cast<void>(allocator(pool, stream).allocate_by_default(8, 1));
     for (cudaStream_t const one : {cudaStreamLegacy, cudaStreamPerThread})

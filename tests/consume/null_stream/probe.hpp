@@ -6,7 +6,7 @@
 #include <weir/weir.hpp>
 
 /// A user's own pool: what it hands out is never used.
-class probe : public weir::resource<probe> {
+class probe : public weir::resource::pool_base<probe> {
 public:
     static constexpr weir::memory_space space = weir::memory_space::device;
     static constexpr bool thread_safe = false;

@@ -72,19 +72,19 @@ TEST_CASE("contents: while the stream is captured, they are not read, and no add
         support::recording_pool<> pool;
         device_bytes x(pool, a, counting(10));
         weir::synchronize(a);
-        weir::check(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        weir::check_cuda(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         x.zero_bytes();
         char value = 1;
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { x.write_value(0, value); }), "keeps the address of the value");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { x.read_sync(0, &value, 1); }), "read after the graph has run");
         cudaGraph_t graph = nullptr;
-        weir::check(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture"); // the capture is whole
+        weir::check_cuda(cudaStreamEndCapture(a, &graph), "cudaStreamEndCapture"); // the capture is whole
         REQUIRE(graph != nullptr);
         cudaGraphExec_t run = nullptr;
-        weir::check(cudaGraphInstantiate(&run, graph, 0), "cudaGraphInstantiate");
-        weir::check(cudaGraphLaunch(run, a), "cudaGraphLaunch");
+        weir::check_cuda(cudaGraphInstantiate(&run, graph, 0), "cudaGraphInstantiate");
+        weir::check_cuda(cudaGraphLaunch(run, a), "cudaGraphLaunch");
         CHECK(x.contents() == octets(10, 0));
-        weir::check(cudaGraphExecDestroy(run), "cudaGraphExecDestroy");
-        weir::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        weir::check_cuda(cudaGraphExecDestroy(run), "cudaGraphExecDestroy");
+        weir::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     });
 }

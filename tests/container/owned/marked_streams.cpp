@@ -18,12 +18,12 @@
 #include <weir/order/order_after.hpp>
 #include <weir/recipes.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::device_buffer;
 
 namespace {
 
-void work(device_buffer& x, cudaStream_t on) { check(cudaMemsetAsync(x.data(), 7, x.size(), on), "cudaMemsetAsync"); }
+void work(device_buffer& x, cudaStream_t on) { check_cuda(cudaMemsetAsync(x.data(), 7, x.size(), on), "cudaMemsetAsync"); }
 
 // What a container may do between its mark and the launch: it stays marked, whatever its block is.
 struct step {
@@ -131,7 +131,7 @@ TEST_CASE("marked_streams: where a marked stream is captured at the end, the blo
         pool.poisons = false;
         auto x = std::make_unique<device_buffer>(pool, a, 100);
         x->used_on(b);
-        check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
         {
             support::capture graph(b);
             x.reset();
@@ -151,7 +151,7 @@ TEST_CASE("marked_streams: where two graphs use a block at the end, and its pool
             x->used_on(b);
             x->used_on(c);
             void* const p = x->data();
-            check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+            check_cuda(cudaStreamSynchronize(own), "cudaStreamSynchronize");
             {
                 support::capture one(b), another(c);
                 x.reset();
@@ -199,10 +199,10 @@ TEST_CASE("marked_streams: in a capture the container's stream joins the marked 
             weir::order_after(b, a);
             x.used_on(b);
             x.used_on(a); // its own
-            check(cudaMemsetAsync(x.data(), 1, 1000, b), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(x.data(), 1, 1000, b), "cudaMemsetAsync");
         }
         device_buffer y(memory, a, 1000);
-        check(cudaMemsetAsync(y.data(), 2, 1000, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(y.data(), 2, 1000, a), "cudaMemsetAsync");
         CHECK(graph.unbroken()); // 'b' joined
     });
 }
@@ -223,8 +223,8 @@ TEST_CASE("marked_streams: a container on the legacy stream is in no graph, thou
         CAPTURE(captures_user);
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         cudaStream_t blocking = nullptr, user = nullptr;
-        check(cudaStreamCreate(&blocking), "cudaStreamCreate");
-        check(cudaStreamCreate(&user), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        check_cuda(cudaStreamCreate(&user), "cudaStreamCreate");
         support::scoped_stream const later;
         support::recording_pool<> pool;
         pool.poisons = false;
@@ -232,7 +232,7 @@ TEST_CASE("marked_streams: a container on the legacy stream is in no graph, thou
         x->used_on(user);
         weir::order_after(user, cudaStreamLegacy);
         work(*x, user);
-        check(cudaStreamSynchronize(captures_user ? user : cudaStreamLegacy), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(captures_user ? user : cudaStreamLegacy), "cudaStreamSynchronize");
         {
             support::capture graph(captures_user ? user : blocking, cudaStreamCaptureModeRelaxed);
             x->used_on(later); // which no graph has
@@ -242,8 +242,8 @@ TEST_CASE("marked_streams: a container on the legacy stream is in no graph, thou
         }
         REQUIRE(pool.frees.size() == 1); // one graph is not two
         CHECK(pool.frees[0].stream == weir::stream_ref(captures_user ? user : cudaStreamLegacy));
-        check(cudaStreamDestroy(user), "cudaStreamDestroy");
-        check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(user), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     }
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stre
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const a;
     cudaStream_t blocking = nullptr;
-    check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
     support::recording_pool<> pool;
     pool.poisons = false;
     {
@@ -259,14 +259,14 @@ TEST_CASE("marked_streams: where a capture hides the end of a marked legacy stre
         x.used_on(cudaStreamLegacy);
         weir::order_after(cudaStreamLegacy, static_cast<cudaStream_t>(a));
         work(x, cudaStreamLegacy);
-        check(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        check_cuda(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
     }
     CHECK(simulated_cuda::pending() == 0);
     CHECK(pool.live_blocks() == 0);
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
 }
 
 TEST_CASE("marked_streams: whatever fails at the end of a container whose pool cannot be told, its block goes back unused") {

@@ -10,7 +10,7 @@
 #include <weir/runtime/wait.hpp>
 
 using weir::any_device;
-using weir::check;
+using weir::check_cuda;
 using weir::order::placed_stream;
 
 namespace {
@@ -23,7 +23,7 @@ struct block {
 
     explicit block(int on = 0, bool managed = false) : device(managed ? any_device : on) {
         weir::runtime::device_scope const there(on);
-        check(managed ? cudaMallocManaged(&p, bytes) : cudaMalloc(&p, bytes), "cudaMalloc");
+        check_cuda(managed ? cudaMallocManaged(&p, bytes) : cudaMalloc(&p, bytes), "cudaMalloc");
     }
     block(block const&) = delete;
     block& operator=(block const&) = delete;
@@ -33,14 +33,14 @@ struct block {
     }
     int last() const {
         unsigned char value = 0;
-        check(cudaMemcpy(&value, static_cast<unsigned char const*>(p) + bytes - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
+        check_cuda(cudaMemcpy(&value, static_cast<unsigned char const*>(p) + bytes - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
         return value;
     }
 };
 
 void fill(block const& where, int value, placed_stream const& by) {
     weir::runtime::device_scope const there(by.device);
-    check(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
 }
 void copy(block const& to, placed_stream const& target, block const& from, placed_stream const& source) {
     weir::container::detail::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
@@ -89,9 +89,9 @@ TEST_CASE("ordered_copy: between two devices, on their default streams too, whic
 TEST_CASE("ordered_copy: memory that lies on no device is filled by the stream of its source's, behind the target's work") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
     support::scoped_stream const a;
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const b;
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     block const to(0, true), from(1);
     fill(from, 7, {b, 1});
     fill(to, 100, {a, any_device});
@@ -108,9 +108,9 @@ TEST_CASE("ordered_copy: a default stream is its device's, also where the memory
     copy(to, {cudaStreamLegacy, 0}, from, {cudaStreamLegacy, 0});
     weir::synchronize(cudaStreamLegacy);
     CHECK(to.last() == 7);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     CHECK(cudaStreamQuery(cudaStreamLegacy) == cudaSuccess);
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
 TEST_CASE("ordered_copy: where the source's stream cannot be made to wait, the host does, and breaks no capture") {

@@ -141,11 +141,11 @@ TEST_CASE_TEMPLATE("pooled: used_on tells the pool, or makes its own stream wait
         support::scoped_stream a, b;
         Pool pool;
         void* target = nullptr;
-        weir::check(cudaMalloc(&target, 100), "cudaMalloc");
+        weir::check_cuda(cudaMalloc(&target, 100), "cudaMalloc");
         {
             device_bytes x(pool, a, counting(100));
             weir::order_after(b, a);
-            weir::check(cudaMemcpyAsync(target, x.data(), 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            weir::check_cuda(cudaMemcpyAsync(target, x.data(), 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
             x.clear(); // a cleared block is used as a full one is
             x.used_on(b);
             x.used_on(weir::on_host); // whose uses are over when it frees
@@ -160,10 +160,10 @@ TEST_CASE_TEMPLATE("pooled: used_on tells the pool, or makes its own stream wait
             }
         } // freed, and poisoned, behind what b reads
         octets host(100);
-        weir::check(cudaMemcpyAsync(host.data(), target, 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+        weir::check_cuda(cudaMemcpyAsync(host.data(), target, 100, cudaMemcpyDefault, b), "cudaMemcpyAsync");
         weir::synchronize(b);
         CHECK(host == counting(100));
-        weir::check(cudaFree(target), "cudaFree");
+        weir::check_cuda(cudaFree(target), "cudaFree");
         CHECK(pool.frees.at(0).stream == weir::stream_ref(a));
     });
 }

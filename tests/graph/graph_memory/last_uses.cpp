@@ -5,7 +5,7 @@
 #include <support/every_schedule.hpp>
 #include <weir/graph/graph_memory/last_uses.hpp>
 
-using weir::check;
+using weir::check_cuda;
 
 namespace {
 
@@ -13,7 +13,7 @@ constexpr std::size_t bytes = std::size_t{1} << 20;
 
 int first_byte(void const* p) {
     unsigned char byte = 0;
-    check(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check_cuda(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return byte;
 }
 
@@ -23,24 +23,24 @@ TEST_CASE("last_uses: whoever was made to wait comes behind what every noted str
     support::every_schedule([] {
         support::scoped_stream const a, b, c;
         void *first = nullptr, *second = nullptr;
-        check(cudaMalloc(&first, bytes), "cudaMalloc");
-        check(cudaMalloc(&second, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&first, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&second, bytes), "cudaMalloc");
         weir::graph::detail::last_uses uses;
-        check(cudaMemsetAsync(first, 3, bytes, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(first, 3, bytes, a), "cudaMemsetAsync");
         uses.note(a);
-        check(cudaMemsetAsync(second, 4, bytes, b), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(second, 4, bytes, b), "cudaMemsetAsync");
         uses.note(b);
         uses.note(weir::on_host); // of which nothing is left to wait for
         uses.make_wait(c);
-        check(cudaMemcpyAsync(first, second, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync"); // behind both
-        check(cudaStreamSynchronize(c), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(first, second, bytes, cudaMemcpyDefault, c), "cudaMemcpyAsync"); // behind both
+        check_cuda(cudaStreamSynchronize(c), "cudaStreamSynchronize");
         CHECK(first_byte(first) == 4);
-        check(cudaMemsetAsync(first, 5, bytes, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(first, 5, bytes, a), "cudaMemsetAsync");
         uses.note(a);
         uses.make_wait(weir::on_host);
         CHECK(cudaStreamQuery(a) == cudaSuccess);
-        check(cudaFree(first), "cudaFree");
-        check(cudaFree(second), "cudaFree");
+        check_cuda(cudaFree(first), "cudaFree");
+        check_cuda(cudaFree(second), "cudaFree");
     });
 }
 
@@ -51,9 +51,9 @@ TEST_CASE("last_uses: where a note fails, or the wait does, all work on the devi
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         support::scoped_stream const a, b;
         void* p = nullptr;
-        check(cudaMalloc(&p, bytes), "cudaMalloc");
+        check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
         weir::graph::detail::last_uses uses;
-        check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
         simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
         uses.note(a);
         uses.make_wait(b);
@@ -62,16 +62,16 @@ TEST_CASE("last_uses: where a note fails, or the wait does, all work on the devi
         auto const waits = simulated_cuda::calls("cudaFree");
         uses.make_wait(b); // once only
         CHECK(simulated_cuda::calls("cudaFree") == waits);
-        check(cudaFree(p), "cudaFree");
+        check_cuda(cudaFree(p), "cudaFree");
     }
 }
 
 TEST_CASE("last_uses: what is not known is waited for on every device") {
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
-    check(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
     support::scoped_stream const far;
-    check(simulated_cuda::launch(far, {}, {}), "launch");
-    check(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(simulated_cuda::launch(far, {}, {}), "launch");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
     weir::graph::detail::last_uses uses;
     uses.note_unknown();
     uses.make_wait(weir::on_host);
@@ -82,9 +82,9 @@ TEST_CASE("last_uses: where the device cannot be waited for as a whole, its even
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const a;
     void* p = nullptr;
-    check(cudaMalloc(&p, bytes), "cudaMalloc");
+    check_cuda(cudaMalloc(&p, bytes), "cudaMalloc");
     weir::graph::detail::last_uses uses;
-    check(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 3, bytes, a), "cudaMemsetAsync");
     uses.note(a);
     uses.note_unknown();
     for (char const* call : {"cudaMallocManaged", "cudaMalloc"})
@@ -93,9 +93,9 @@ TEST_CASE("last_uses: where the device cannot be waited for as a whole, its even
     CHECK(simulated_cuda::pending() == 0);
     CHECK_THROWS_AS(uses.make_wait(weir::on_host), weir::cuda_error);
     simulated_cuda::clear_faults();
-    check(cudaMemsetAsync(p, 4, bytes, a), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(p, 4, bytes, a), "cudaMemsetAsync");
     uses.make_wait(weir::on_host);
     CHECK(simulated_cuda::pending() == 0);
-    check(cudaFree(p), "cudaFree");
+    check_cuda(cudaFree(p), "cudaFree");
 }
 #endif

@@ -42,7 +42,7 @@ TEST_CASE("default_streams: a name means another stream on another device, and t
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2));
 #endif
     int devices = 0;
-    weir::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    weir::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     std::set<std::uint64_t> keys;
     for (int round = 0; round < 2; ++round)
         for (int i = 0; i < devices; ++i) {

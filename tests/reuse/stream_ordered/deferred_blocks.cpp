@@ -27,7 +27,7 @@ growing_array<event> uses_on(cudaStream_t user) {
 
 #ifdef WEIR_SIMULATED_CUDA
 struct busy {
-    explicit busy(cudaStream_t stream) { weir::check(gate.close(stream), "gate"); }
+    explicit busy(cudaStream_t stream) { weir::check_cuda(gate.close(stream), "gate"); }
     ~busy() { gate.open(); }
     simulated_cuda::gate gate;
 };
@@ -138,7 +138,7 @@ TEST_CASE("deferred_blocks: a stream is made to wait for the uses") {
         static_cast<void>(cudaGetLastError());
         held.gate.open();
 #endif
-        weir::check(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+        weir::check_cuda(cudaStreamSynchronize(b), "cudaStreamSynchronize");
         CHECK(cudaStreamQuery(a) == cudaSuccess);
     });
 }
@@ -157,7 +157,7 @@ TEST_CASE("deferred_blocks: of many uses that lie in their order, or against it,
             simulated_cuda::gate gate;
             for (std::size_t i = 0; i != count; ++i) {
                 if (i == passed)
-                    weir::check(gate.close(user), "gate");
+                    weir::check_cuda(gate.close(user), "gate");
                 uses.add((i + 1) * 0x1000, user);
             }
             deferred_blocks blocks;

@@ -49,7 +49,7 @@ using set = weir::reuse::detail::stream_set<halting, weir::identity::checked, tu
 // A set of many small ranges under an event that is not reached, and an empty one aside.
 struct stage {
     stage() {
-        weir::check(gate.close(s), "gate");
+        weir::check_cuda(gate.close(s), "gate");
         own.name(caller(s), 0);
         for (std::size_t i = 0; i < 300; ++i)
             own.covered().add(range{i * 2 * KiB, 1 * KiB});
@@ -168,7 +168,7 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
     own.covered().add(range{0, 300 * KiB});
     CHECK(own.close(s));
     simulated_cuda::gate gate;
-    weir::check(gate.close(user), "gate");
+    weir::check_cuda(gate.close(user), "gate");
     weir::base::growing_array<weir::runtime::event> uses;
     uses.push_back(weir::runtime::event(0));
     uses.back().record(user);
@@ -189,7 +189,7 @@ TEST_CASE("older_generation: nothing goes aside over a block there that waits fo
 TEST_CASE("older_generation: where host memory runs out while a close makes way, the bytes stay and the close goes on") {
     stage here;
     here.gate.open();
-    weir::check(cudaStreamSynchronize(here.s), "cudaStreamSynchronize");
+    weir::check_cuda(cudaStreamSynchronize(here.s), "cudaStreamSynchronize");
     CHECK(here.own.reached());
     halting::halts = true;
     CHECK(here.own.close(here.s));

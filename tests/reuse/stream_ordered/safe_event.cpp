@@ -5,7 +5,7 @@
 #include <support/every_schedule.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::reuse::detail::safe_event;
 
 TEST_CASE("safe_event: nothing is covered at first, and then what its stream did") {
@@ -20,7 +20,7 @@ TEST_CASE("safe_event: nothing is covered at first, and then what its stream did
         CHECK(safe.device() == 0);
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::gate gate;
-        check(gate.close(s), "gate");
+        check_cuda(gate.close(s), "gate");
 #endif
         safe.record(s);
         CHECK(safe.passed());
@@ -29,7 +29,7 @@ TEST_CASE("safe_event: nothing is covered at first, and then what its stream did
         CHECK_FALSE(safe.reached());
         gate.open();
 #endif
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK_FALSE(safe.was_reached()); // nobody asked
         CHECK(safe.reached());
         CHECK(safe.was_reached());
@@ -63,7 +63,7 @@ TEST_CASE("safe_event: released, it takes the other's event, if that is another 
         a.release(b);
         CHECK_FALSE(a.passed());
         CHECK(a.was_reached());
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }
 
@@ -79,6 +79,6 @@ TEST_CASE("safe_event: named for another device it makes another event, and safe
         CHECK(safe.was_reached());
         safe.start_anew(1);
         CHECK_FALSE(safe.passed());
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     });
 }

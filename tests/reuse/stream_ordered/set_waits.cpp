@@ -15,7 +15,7 @@
 #include <weir/base/size.hpp>
 #include <weir/reuse/stream_ordered/set_waits.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::on_host;
 using weir::base::range;
 using namespace directories;
@@ -62,7 +62,7 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
     support::scoped_stream const a, b, stranger;
     checked here;
     simulated_cuda::gate strange;
-    check(strange.close(stranger), "gate"); // whoever waits for the device now never returns
+    check_cuda(strange.close(stranger), "gate"); // whoever waits for the device now never returns
     here.sets.settle(nobody);                     // no stream is known
     range of_a, of_b;
     for (auto const& [s, block, begin] : {std::tuple(&a, &of_a, 1 * MiB), std::tuple(&b, &of_b, 4 * MiB)}) {
@@ -75,13 +75,13 @@ TEST_CASE("set_waits: settling waits for no more than it must") {
     CHECK(calls("cudaEventSynchronize") == 0);
 
     CHECK(here.enter(a)->give(of_a, a)); // too large to stay open
-    check(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
     here.sets.settle(nobody); // it is over
     CHECK(calls("cudaEventSynchronize") == 0);
     CHECK(here.sets.unsettled_bytes() == 0);
 
     simulated_cuda::gate gate;
-    check(gate.close(b), "gate");
+    check_cuda(gate.close(b), "gate");
     CHECK(here.enter(b)->give(of_b, b));
     bool opened = false;
     simulated_cuda::run_threads({[&] {
@@ -116,10 +116,10 @@ TEST_CASE("set_waits: settling waits for the events alone where they tell of all
     {
         auto const own = here.enter(a);
         own->covered().add(range{1 * MiB, 1 * MiB});
-        check(simulated_cuda::launch(a, {}, {}), "launch");
+        check_cuda(simulated_cuda::launch(a, {}, {}), "launch");
         CHECK(own->put(own->take(1 * MiB, 256, a), a));
     }
-    check(simulated_cuda::launch(stranger, {}, {}), "launch");
+    check_cuda(simulated_cuda::launch(stranger, {}, {}), "launch");
     here.sets.settle(nobody);
     CHECK(here.at(a)->reached());
     CHECK(simulated_cuda::pending() == 1); // the stranger's
@@ -137,7 +137,7 @@ TEST_CASE("set_waits: settling waits for the device of a stream that left bytes 
     }
     weir::runtime::device_scope const there(1);
     support::scoped_stream const stranger;
-    check(simulated_cuda::launch(stranger, {}, {}), "launch");
+    check_cuda(simulated_cuda::launch(stranger, {}, {}), "launch");
     here.sets.settle(nobody);
     CHECK(here.sets.unsettled_bytes() == 0);
     CHECK(simulated_cuda::pending() == 1); // the stranger's

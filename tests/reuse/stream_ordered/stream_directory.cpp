@@ -26,7 +26,7 @@
 #include <weir/reuse/stream_ordered/stream_set.hpp>
 #include <weir/reuse/tuning.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 using weir::on_host;
@@ -76,16 +76,16 @@ TEST_CASE("stream_directory: a handle that bears another stream gets another set
         checked here;
         checked::set* old = nullptr;
         cudaStream_t first = nullptr;
-        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         {
             auto const own = here.enter(first);
             old = own.get();
             own->covered().add(range{1 * MiB, 1 * MiB});
             own->update_hint();
         }
-        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(first), "cudaStreamDestroy");
         cudaStream_t second = nullptr;
-        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (second == first) { // as CUDA does
             CHECK(here.at_free(second) == old); // nobody asked
             checked::set* const fresh = here.at(second);
@@ -94,7 +94,7 @@ TEST_CASE("stream_directory: a handle that bears another stream gets another set
             CHECK(old->key.load(weir::base::memory_order_acquire) == 0); // retired
             CHECK(old->hint.bytes() == 1 * MiB);
         }
-        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("stream_directory: bytes that anyone may have go along with a set that
             range const block = own->take_covered(64 * KiB, 256);
             CHECK(own->put(block, s));
             if (!in_flight)
-                check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+                check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             met.insert(own.get());
         }
         std::size_t bytes = 0;
@@ -312,7 +312,7 @@ TEST_CASE("stream_directory: a stream of another device is refused with a senten
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     if (devices < 2)
         return;
     weir::runtime::device_scope const there(1);
@@ -357,13 +357,13 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
     support::every_schedule([] {
         checked here;
         cudaStream_t first = nullptr;
-        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         checked::set* const gone = here.at(first);
         CHECK(here.enter(first)->put_recent(range{1 * MiB, 1 * KiB}));
         CHECK(here.sets.stranded_bytes() == 0); // it lives, and may take them
-        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(first), "cudaStreamDestroy");
         cudaStream_t second = nullptr;
-        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (second == first) { // as CUDA does
             here.at(second);
             CHECK(here.sets.stranded_bytes() == 16 * KiB); // a little counts for more
@@ -378,7 +378,7 @@ TEST_CASE("stream_directory: a stream that is gone strands what it left open, an
             CHECK(here.sets.unsettled_bytes() == 0);
             CHECK(here.sets.host()->covered().free_bytes() == 3 * MiB + 1 * KiB);
         }
-        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
 }
 
@@ -446,12 +446,12 @@ TEST_CASE("stream_directory: what cannot be stranded for want of host memory sta
     support::every_schedule([] {
         checked here;
         cudaStream_t first = nullptr;
-        check(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         checked::set* const gone = here.at(first);
         CHECK(here.enter(first)->put_recent(range{1 * MiB, 1 * KiB}));
-        check(cudaStreamDestroy(first), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(first), "cudaStreamDestroy");
         cudaStream_t second = nullptr;
-        check(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        check_cuda(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         if (second == first) { // as CUDA does
             bool threw = false;
             {
@@ -469,7 +469,7 @@ TEST_CASE("stream_directory: what cannot be stranded for want of host memory sta
             CHECK(here.sets.unsettled_bytes() == 0);
             CHECK(weir::base::locked<checked::set>(*gone)->covered().free_bytes() == 1 * KiB);
         }
-        check(cudaStreamDestroy(second), "cudaStreamDestroy");
+        check_cuda(cudaStreamDestroy(second), "cudaStreamDestroy");
     });
 }
 
@@ -508,7 +508,7 @@ TEST_CASE("stream_directory: a visit sees what other streams have done with, and
             here.sets.visit_unused([&](auto& free) { return static_cast<bool>(taken = free.take(4 * KiB, 256)); }, 4 * KiB);
             return taken;
         };
-        check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(user), "cudaStreamSynchronize");
         CHECK(take() == block);
         CHECK(here.sets.host()->hint.bytes() == 0);
         CHECK_FALSE(take());

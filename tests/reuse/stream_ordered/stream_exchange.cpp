@@ -41,11 +41,11 @@ struct busy_stream : support::scoped_stream {
     busy_stream& operator=(busy_stream const&) = delete;
     void hold() {
         gate = simulated_cuda::gate();
-        weir::check(gate.close(*this), "gate");
+        weir::check_cuda(gate.close(*this), "gate");
     }
     void go_on() {
         gate.open();
-        weir::check(cudaStreamSynchronize(*this), "cudaStreamSynchronize");
+        weir::check_cuda(cudaStreamSynchronize(*this), "cudaStreamSynchronize");
     }
     simulated_cuda::gate gate;
 };
@@ -404,7 +404,7 @@ TEST_CASE("stream_exchange: a stream that nobody wants bytes of any more keeps t
             range const block = here.take_own(here.a, 512 * KiB);
             CHECK(block);
             here.freed(here.a, block.offset, block.bytes);
-            weir::check(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
+            weir::check_cuda(cudaStreamSynchronize(here.a), "cudaStreamSynchronize");
         } while (++rounds < 400 && here.of(here.a)->covered().free_bytes() != 2 * MiB);
         return rounds;
     };

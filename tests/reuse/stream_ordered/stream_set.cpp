@@ -18,7 +18,7 @@
 #include <weir/reuse/tuning.hpp>
 #include <weir/runtime/devices.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::runtime::event;
 using weir::KiB;
 using weir::MiB;
@@ -67,7 +67,7 @@ struct stage {
 #ifdef WEIR_SIMULATED_CUDA
 // A stream whose work does not end before it is told to.
 struct busy {
-    explicit busy(cudaStream_t stream) { check(gate.close(stream), "gate"); }
+    explicit busy(cudaStream_t stream) { check_cuda(gate.close(stream), "gate"); }
     ~busy() { gate.open(); }
     simulated_cuda::gate gate;
 };
@@ -268,7 +268,7 @@ TEST_CASE("stream_set: is at rest when no work can use a byte of it") {
     CHECK(here.own.reached());
     CHECK_FALSE(here.own.is_at_rest()); // in use on another stream
     held.gate.open();
-    check(cudaStreamSynchronize(user), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(user), "cudaStreamSynchronize");
     here.own.poll(here.s);
     CHECK(here.own.is_at_rest());
 }
@@ -314,7 +314,7 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
         CHECK_FALSE(here.own.is_at_rest());
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{});
         held.gate.open();
-        check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
         CHECK(here.own.hint.bytes() == 1 * MiB); // soon anyone's
         CHECK(here.own.poll(here.s));
         CHECK_FALSE(here.own.poll(here.s));
@@ -322,7 +322,7 @@ TEST_CASE("stream_set: a block with uses on other streams is nobody's before the
 #else
         here.own.used().gave(block);
         here.own.defer(block, here.uses_on(here.other), here.s);
-        check(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
+        check_cuda(cudaStreamSynchronize(here.other), "cudaStreamSynchronize");
 #endif
         CHECK(here.own.take(1 * MiB, 256, here.s) == range{base, 1 * MiB});
         CHECK(here.own.hint.bytes() == 0);
@@ -384,7 +384,7 @@ TEST_CASE("stream_set: a block that waits for other streams arrives, so that a s
         CHECK(here.own.arrivals() == 1);
         here.own.strand(stranded, here.uses_on(here.other));
         CHECK(here.own.arrivals() == 2);
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     });
 }
 
@@ -409,7 +409,7 @@ TEST_CASE("stream_set: settle turns every byte into anyone's, but for uses that 
 #else
         here.own.defer(c, here.uses_on(here.other), here.s);
 #endif
-        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         here.own.come_to_rest();
         CHECK(here.own.reached());
         CHECK(here.own.open_bytes() == 0);
@@ -473,7 +473,7 @@ TEST_CASE("stream_set: default streams keep open blocks as others do; without th
             CHECK(own.rests_without_open());
             CHECK(own.close(each));
             CHECK(own.hint.bytes() == 1 * MiB);
-            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             CHECK(own.is_at_rest());
         }
     });

@@ -17,7 +17,7 @@
 #include <vector>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::upstream::detail::memory_map;
 using weir::MiB;
 using weir::base::range;
@@ -93,10 +93,10 @@ TEST_CASE("memory_map: puts memory behind addresses, which work can use, and tak
         REQUIRE(mapped(map, first));
         REQUIRE(mapped(map, second));
         support::scoped_stream const s;
-        check(cudaMemsetAsync(pointer(first), 7, 4 * page, s), "cudaMemsetAsync");
+        check_cuda(cudaMemsetAsync(pointer(first), 7, 4 * page, s), "cudaMemsetAsync");
         std::vector<unsigned char> read(4 * page);
-        check(cudaMemcpyAsync(read.data(), pointer(first), read.size(), cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(read.data(), pointer(first), read.size(), cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(read.front() == 7);
         CHECK(read[page] == 7);
         CHECK(read.back() == 7);
@@ -116,14 +116,14 @@ TEST_CASE("memory_map: moves memory behind other addresses, contents and all, an
         range const to{all.offset + 4 * page, 3 * page};
         REQUIRE(mapped(map, from));
         support::scoped_stream const s;
-        check(cudaMemsetAsync(pointer(from), 7, from.bytes, s), "cudaMemsetAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemsetAsync(pointer(from), 7, from.bytes, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         bool stuck = true;
         REQUIRE(map.move(from, to, stuck));
         CHECK_FALSE(stuck);
         std::vector<unsigned char> read(to.bytes);
-        check(cudaMemcpyAsync(read.data(), pointer(to), read.size(), cudaMemcpyDefault, s), "cudaMemcpyAsync");
-        check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaMemcpyAsync(read.data(), pointer(to), read.size(), cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(read.front() == 7);
         CHECK(read.back() == 7);
         CHECK_FALSE(map.move(from, range{all.offset + 7 * page, page}, stuck)); // nothing is there any more
@@ -232,8 +232,8 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
             if (x.unmapped || x.stuck)
                 CHECK(x.map.unmap(to));
             if (!x.unmapped) {
-                check(cudaMemset(pointer(from), 1, from.bytes), "cudaMemset");
-                check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                check_cuda(cudaMemset(pointer(from), 1, from.bytes), "cudaMemset");
+                check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 CHECK(x.map.unmap(from));
             }
         }, support::faults::pairs_too);
@@ -405,7 +405,7 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
     simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
 #endif
     int devices = 0;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     memory_map map(0, 0);
     map.enable_access_from(devices);
     range const all = map.reserve(page);

@@ -20,7 +20,7 @@
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 #include <weir/upstream/virtual_memory/reservations.hpp>
 
-using weir::check;
+using weir::check_cuda;
 using weir::GiB;
 using weir::MiB;
 using weir::base::range;
@@ -131,9 +131,9 @@ TEST_CASE("reservations: a pool whose process has no more addresses says so, and
     pool.settle();
     pool.trim();
     void* device = nullptr;
-    check(cudaMalloc(&device, 79 * GiB + 1000 * MiB), "cudaMalloc"); // now it is full
+    check_cuda(cudaMalloc(&device, 79 * GiB + 1000 * MiB), "cudaMalloc"); // now it is full
     CHECK_SAYS(refusal(32 * MiB), "the upstream (device memory) has no room for another chunk of 32 MiB");
-    check(cudaFree(device), "cudaFree");
+    check_cuda(cudaFree(device), "cudaFree");
 }
 
 TEST_CASE("reservations: a pool goes on growing in place in its second reservation, and never from one into the other") {

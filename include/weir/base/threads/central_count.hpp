@@ -59,7 +59,7 @@ class alignas(64) central_count {
 public:
     /// `limit`: the most units in use. `slack`: about how many all credits may be together.
     central_count(std::uint64_t limit, std::uint64_t slack) noexcept
-        : limit_(limit), kept_((slack < limit / 2 ? slack : limit / 2) / thread_shards) {}
+        : slack_(slack), limit_(limit), kept_(usually_kept()) {}
 
     /// Counts `units` more; false, and nothing is counted, if the credit and the centre have too few left.
     [[nodiscard]] bool take(credit& from, std::uint64_t units) noexcept {
@@ -85,11 +85,11 @@ public:
 
     /// Whether a shard keeps less than that, so that each 'take' and 'give' goes to the centre. These two go there alone, and
     /// need no shard. They are for a count whose peak nobody asks for. Units may be given back either way.
-    bool is_large(std::uint64_t units) const noexcept { return units > kept_; }
+    bool is_large(std::uint64_t units) const noexcept { return units > kept_.load(memory_order_relaxed); }
     [[nodiscard]] bool take_directly(std::uint64_t units) noexcept {
         std::uint64_t before = granted_.load(memory_order_relaxed);
         do {
-            if (units > limit_ - before)
+            if (units > less(limit(), before))
                 return false;
         } while (!granted_.compare_exchange_weak(before, before + units, memory_order_relaxed));
         return true;
@@ -121,15 +121,24 @@ public:
         raise(peak_, granted_without(all, which, &credit::least_)); // recorded, so that no later reader is told less
         return peak_.load(memory_order_relaxed);
     }
-    std::uint64_t limit() const noexcept { return limit_; }
+    std::uint64_t limit() const noexcept { return limit_.load(memory_order_relaxed); }
+    /// What is in use stays, also above the new limit. The caller has locked all shards, and called 'collect'.
+    void set_limit(std::uint64_t limit) noexcept {
+        limit_.store(limit, memory_order_relaxed);
+        kept_.store(granted_.load(memory_order_relaxed) > limit ? 0 : usually_kept(), memory_order_relaxed);
+    }
 
 private:
     static constexpr std::uint64_t grants_in_use = 64;  // a grant is at most this part of what is in use, ahead of need
     static constexpr std::uint64_t credits_in_use = 128; // and all credits are about this part, if that is more than 'slack'
 
+    std::uint64_t usually_kept() const noexcept {
+        return (slack_ < limit() / 2 ? slack_ : limit() / 2) / thread_shards;
+    }
+    // While more is in use than a new limit allows, credits keep nothing: what is given would be taken again there.
     std::uint64_t most_kept(std::uint64_t granted) const noexcept {
-        std::uint64_t const part = granted / (credits_in_use * thread_shards);
-        return part > kept_ ? part : kept_;
+        std::uint64_t const part = granted / (credits_in_use * thread_shards), least = kept_.load(memory_order_relaxed);
+        return least != 0 && part > least ? part : least;
     }
 
     // Makes `needed` units more of them, takes all of them out of the credit, and leaves there what is granted ahead of need.
@@ -137,9 +146,10 @@ private:
         std::uint64_t before = granted_.load(memory_order_relaxed);
         std::uint64_t ahead = 0;
         do {
-            if (needed > limit_ - before)
+            std::uint64_t const all_room = less(limit(), before);
+            if (needed > all_room)
                 return false;
-            std::uint64_t const room = limit_ - before - needed;
+            std::uint64_t const room = all_room - needed;
             ahead = (before + needed) / grants_in_use;
             if (std::uint64_t const most = most_kept(before) / 2; ahead > most)
                 ahead = most;
@@ -147,6 +157,8 @@ private:
                 ahead = room / (2 * thread_shards);
         } while (!granted_.compare_exchange_weak(before, before + needed + ahead, memory_order_relaxed));
         to.set(ahead);
+        if (kept_.load(memory_order_relaxed) == 0) // so what is in use came below a new limit
+            kept_.store(usually_kept(), memory_order_relaxed);
         return true;
     }
 
@@ -172,8 +184,9 @@ private:
         return less(granted_.load(memory_order_relaxed), sum); // read last: what is granted meanwhile is not missed
     }
 
-    std::uint64_t const limit_;
-    std::uint64_t const kept_; // at least so much may a credit be
+    std::uint64_t const slack_;
+    atomic<std::uint64_t> limit_;
+    atomic<std::uint64_t> kept_; // at least so much may a credit be
     atomic<std::uint64_t> granted_{0};
     mutable atomic<std::uint64_t> peak_{0};
 };

@@ -85,7 +85,7 @@ protected:
 
     /// Copies `bytes` bytes from `offset` on to `target`.
     void read(std::size_t offset, void* target, std::size_t bytes) const {
-        require_not_null(target, bytes);
+        base::require_not_null(target, bytes);
         copy(target, this->block_.data + offset, bytes);
     }
 
@@ -105,7 +105,7 @@ protected:
             std::memset(this->block_.data, 0, this->block_.size);
         } else {
             runtime::device_scope const here(this->home());
-            check(cudaMemsetAsync(this->block_.data, 0, this->block_.size, this->stream().get()), "cudaMemsetAsync");
+            check_cuda(cudaMemsetAsync(this->block_.data, 0, this->block_.size, this->stream().get()), "cudaMemsetAsync");
         }
     }
 
@@ -117,7 +117,7 @@ protected:
             std::memmove(to, from, bytes);
         } else {
             runtime::device_scope const here(this->home());
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, this->stream().get()), "cudaMemcpyAsync",
+            check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, this->stream().get()), "cudaMemcpyAsync",
                   if_no_such_memory);
         }
     }

@@ -111,7 +111,7 @@ private:
     // The contents become their first `kept` bytes (none or all), followed by the source's. A larger block has `more_bytes`
     // more, if the pool has room for that.
     void splice(std::size_t kept, copy_source const& source, std::size_t more_bytes) {
-        require_not_null(source.data, source.size);
+        base::require_not_null(source.data, source.size);
         if (base::add_overflows(kept, source.size))
             throw usage_error("weir: the bytes to append do not fit the address space beside those that are there");
         std::size_t const needed = kept + source.size, capacity = this->block_.capacity;

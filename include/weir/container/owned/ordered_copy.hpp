@@ -56,10 +56,10 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
         // device.
         runtime::device_scope const its(runtime::is_default_stream(on.stream) ? on.device : by_source ? there : here);
         if (by_peers && !in_graph) // inside a capture, a copy between devices needs memory that is open to both
-            check(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
+            check_cuda(cudaMemcpyPeerAsync(to, here, from, there, bytes, on.stream.get()), "cudaMemcpyPeerAsync",
                   if_no_such_memory);
         else
-            check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
+            check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream.get()), "cudaMemcpyAsync",
                   if_no_such_memory);
     }
     try {

@@ -112,7 +112,7 @@ protected:
         std::size_t size = 0;
         std::size_t capacity = 0;
         bool pool_knows_users = true; ///< whether the pool waits for all of 'users_' when the block is freed
-        resource_detail::shared_pool_life life = {}; ///< of the pool, if it keeps such a mark (layer::guard)
+        resource::detail::shared_pool_life life = {}; ///< of the pool, if it keeps such a mark (layer::guard)
     };
 
     /// A block that the container may take instead of its own. It goes back to the pool at the end of the scope, unless

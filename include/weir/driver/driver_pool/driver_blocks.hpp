@@ -123,7 +123,7 @@ public:
     /// See driver_pool_of::settle. Not by 'wait_for_device', which CUDA's pools do not notice: a trim would find nothing.
     void settle() {
         runtime::capture_mode_scope const relaxed; // so that captures on other devices do not break
-        runtime::visit_devices(users(), [] { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
+        runtime::visit_devices(users(), [] { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); });
     }
     /// Notes that other devices' work may use the memory from now on.
     void open() noexcept { users_.store(any_device, base::memory_order_relaxed); }
@@ -146,7 +146,7 @@ private:
     }
 
     [[gnu::noinline]] void* allocate_with_care(stream_ref stream, std::size_t bytes, std::size_t aligned_to) {
-        require_power_of_two(aligned_to);
+        base::require_power_of_two(aligned_to);
         if (bytes == 0)
             return nullptr;
         if (aligned_to > alignment)

@@ -49,7 +49,10 @@ public:
             try {
                 runtime::capture_mode_scope const relaxed;
                 for (runtime::event const& each : uses_.take(all, stream).events)
-                    stream.is_host() ? each.synchronize() : each.make_wait(stream);
+                    if (stream.is_host())
+                        each.synchronize();
+                    else
+                        each.make_wait(stream);
             } catch (...) {
                 note_unknown();
             }

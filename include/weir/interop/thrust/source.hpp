@@ -88,7 +88,7 @@ protected:
     bool is_on_stream_of(source const& other) const noexcept { return stream_ == other.stream_; }
 
     void* allocate(std::size_t bytes, std::size_t alignment) const {
-        require_power_of_two(alignment); // as the pool, which never sees a small one
+        base::require_power_of_two(alignment); // as the pool, which never sees a small one
         return pool_.allocate(used_at_once ? stream_ref(on_host) : stream_.stream, bytes, aligned(alignment));
     }
     void deallocate(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
@@ -124,7 +124,10 @@ protected:
         return used_at_once ? allocate(bytes, alignment) : allocate_by_default(bytes, alignment);
     }
     void deallocate_for_container(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-        runs_on_host ? deallocate(p, bytes, alignment) : deallocate_by_default(p, bytes, alignment);
+        if (runs_on_host)
+            deallocate(p, bytes, alignment);
+        else
+            deallocate_by_default(p, bytes, alignment);
     }
 
 private:

@@ -51,9 +51,12 @@ template <class Rule>
         runtime::device_scope const current(elsewhere ? device : any_device);
         return rule.give(block, stream), true;
     });
-    if constexpr (contract::holds<contract::has_strand, Rule>)
-        if (!done)
-            default_may_be_captured(stream, device) ? rule.lose(block) : rule.strand(block);
+    if constexpr (contract::holds<contract::has_strand, Rule>) {
+        if (!done && default_may_be_captured(stream, device))
+            rule.lose(block);
+        else if (!done)
+            rule.strand(block);
+    }
 }
 
 } // namespace pools::detail

@@ -71,7 +71,7 @@ public:
         if (bytes <= held)
             return true;
         std::size_t const lacking = base::align_up(bytes - held, Supply::page_bytes()); // 0 where it overflows
-        return lacking != 0 && lacking <= supply_.held().limit_bytes() - held && !supply_.suspended() &&
+        return lacking != 0 && supply_.held().has_room(lacking) && !supply_.suspended() &&
                supply_.acquire(rule_, lacking, on_host);
     }
 

@@ -47,7 +47,7 @@ inline std::uint64_t key_by_id(stream_ref stream) {
 inline std::uint64_t key_of_default(stream_ref stream) {
     void* context = runtime::detail::current_context();
     if (!context) { // the first call of a thread makes it
-        check(cudaSetDevice(runtime::current_device()), "cudaSetDevice");
+        check_cuda(cudaSetDevice(runtime::current_device()), "cudaSetDevice");
         context = runtime::detail::current_context();
     }
     if (!context)

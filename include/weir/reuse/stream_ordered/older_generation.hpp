@@ -100,7 +100,10 @@ void recall(Set& owner) {
     try {
         owner.covered().absorb(there->covered());
         owner.deferred().absorb(there->deferred());
-        is_later ? there->safe().note_reached() : there->safe().release(spare);
+        if (is_later)
+            there->safe().note_reached();
+        else
+            there->safe().release(spare);
     } catch (...) {
         there->update_hint();
         owner.update_hint();

@@ -63,7 +63,7 @@ public:
     using locked = weir::base::locked<set>;
     using caller = reuse::detail::caller<Identity>;
 
-    std::size_t recent_bytes = Tuning::recent_bytes; ///< of a stream: see Tuning. Set it before there are streams.
+    base::atomic<std::size_t> recent_bytes{Tuning::recent_bytes}; ///< of a stream that comes now: see Tuning
 
     /// `device`: the device of every stream; any_device: they may be of any.
     explicit stream_directory(int device) : device_(device), sets_(make()) {}
@@ -286,7 +286,7 @@ private:
         table_.reserve_one();
         set* const fresh = make();
         fresh->came_at.store(now, base::memory_order_relaxed);
-        fresh->name(who, device, recent_bytes);
+        fresh->name(who, device, recent_bytes.load(base::memory_order_relaxed));
         table_.assign(who.key(), fresh);
         sets_.add(fresh);
         welcome(*fresh);
@@ -329,7 +329,7 @@ private:
         displaced_.note(former);
         table_.assign(who.key(), spare);
         spare->came_at.store(now, base::memory_order_relaxed); // else the next newcomer would take this set again
-        other->name(who, device, recent_bytes);
+        other->name(who, device, recent_bytes.load(base::memory_order_relaxed));
         return spare;
     }
 

@@ -75,7 +75,8 @@ public:
     /// Whether the caller should 'gather' before it takes a block of `bytes` bytes: the block is large, and another set
     /// offers enough that joining may help. `mine` is locked.
     bool gathers_for(std::size_t bytes, set const& mine) const noexcept {
-        std::size_t const least = short_for_.load(base::memory_order_relaxed) == 0 ? gather_bytes_ : short_gather_bytes_;
+        bool const is_short = short_for_.load(base::memory_order_relaxed) != 0;
+        std::size_t const least = (is_short ? short_gather_bytes_ : gather_bytes_).load(base::memory_order_relaxed);
         if (bytes >= least)
             for (set const& each : sets_)
                 if (&each != &mine && &each != mine.older && each.hint.bytes() >= least)
@@ -83,11 +84,12 @@ public:
         return false;
     }
 
-    /// The pool will hold at most `bytes` bytes. The less that is, the smaller the blocks for which it gathers. Call it first.
+    /// The pool will hold at most `bytes` bytes from now on. The less that is, the smaller the blocks for which it gathers.
     /// `share`: of that, from which on it gathers.
     void expect_at_most(std::size_t bytes, std::size_t share) noexcept {
-        gather_bytes_ = share < gather_bytes_ ? share : gather_bytes_;
-        short_gather_bytes_ = bytes / small_share < gather_bytes_ ? bytes / small_share : gather_bytes_;
+        std::size_t const least = share < Tuning::gather_bytes ? share : Tuning::gather_bytes;
+        gather_bytes_.store(least, base::memory_order_relaxed);
+        short_gather_bytes_.store(bytes / small_share < least ? bytes / small_share : least, base::memory_order_relaxed);
     }
 
     /// Memory is short: for a while it gathers for smaller blocks too, since bytes join only where they lie together.
@@ -270,8 +272,8 @@ private:
     base::mutex moving_;
     set_survey<directory, Tuning> survey_{sets_}; // under 'moving_'
     // It gathers for blocks of so many bytes, and where memory is short of so many. Constant once there are sets.
-    std::size_t gather_bytes_ = Tuning::gather_bytes;
-    std::size_t short_gather_bytes_ = Tuning::gather_bytes;
+    base::atomic<std::size_t> gather_bytes_{Tuning::gather_bytes};
+    base::atomic<std::size_t> short_gather_bytes_{Tuning::gather_bytes};
     base::atomic<unsigned> short_for_{0}; // so many gathers from now on
 };
 

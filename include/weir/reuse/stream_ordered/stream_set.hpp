@@ -133,7 +133,10 @@ public:
     /// the host had no memory to keep a `stock`.
     bool put_back(base::range bytes, bool stock) noexcept {
         try {
-            stock ? receive(bytes, false) : cover(bytes);
+            if (stock)
+                receive(bytes, false);
+            else
+                cover(bytes);
             return true;
         } catch (...) {
             return false;
@@ -216,7 +219,10 @@ public:
                 return false;
             if (!over)
                 each.make_wait(stream);
-            covers ? covered_.give(each.block) : hold(each.block);
+            if (covers)
+                covered_.give(each.block);
+            else
+                hold(each.block);
             return true;
         });
         update_hint();
@@ -229,8 +235,10 @@ public:
         order::stream_answers answers = deferred_.ask();
         deferred_.take_if([&](deferred_block const& each) {
             bool const over = each.is_over(answers);
-            if (over)
-                each.stock ? covered_.add(each.block) : covered_.give(each.block);
+            if (over && each.stock)
+                covered_.add(each.block);
+            else if (over)
+                covered_.give(each.block);
             return over;
         });
         cover_open();

@@ -225,13 +225,12 @@ private:
         ring_slot* oldest = nullptr;
         ring_slot* held = nullptr;
         std::uint64_t ticket = 0;
-        bool own = false;
+        bool own = false, any_free = false;
         for (base::shared<ring_slot> const& each : slots_) {
             held_slot const slot = held_slot::attempt(*each);
+            any_free = any_free || (slot && slot->use == slot_use::none);
             if (!slot) {
                 held = &*each;
-            } else if (slot->use == slot_use::none) {
-                return;
             } else if (slot->use == slot_use::copies) {
                 bool const same = slot->stream_id == stream_id;
                 if (!oldest || (same && !own) || (same == own && slot->ticket < ticket)) {
@@ -241,6 +240,12 @@ private:
                 }
             }
         }
+        if (!any_free)
+            wait_for(oldest, held);
+    }
+
+    // Waits for the copies of one slot, or else for who holds another.
+    void wait_for(ring_slot* oldest, ring_slot* held) {
         if (oldest)
             oldest->passed.synchronize();
         else if (held)

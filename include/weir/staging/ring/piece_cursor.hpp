@@ -116,8 +116,8 @@ private:
 inline std::size_t bytes_of(piece const* first, std::size_t count) {
     std::size_t sum = 0;
     for (std::size_t i = 0; i != count; ++i) {
-        require_not_null(first[i].to, first[i].bytes);
-        require_not_null(first[i].from, first[i].bytes);
+        base::require_not_null(first[i].to, first[i].bytes);
+        base::require_not_null(first[i].from, first[i].bytes);
         sum = sum + first[i].bytes < sum ? static_cast<std::size_t>(-1) : sum + first[i].bytes;
     }
     return sum;

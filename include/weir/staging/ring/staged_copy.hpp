@@ -104,7 +104,7 @@ private:
 /// Whether copies from and to `p` need no staging: the memory is known to CUDA. Throws cuda_error.
 inline bool is_known_to_cuda(void const* p) {
     cudaPointerAttributes attributes{};
-    check(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, p), "cudaPointerGetAttributes");
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
@@ -237,7 +237,7 @@ inline void copy_to_device(pinned_ring& ring, stream_ref stream, piece const* pi
 inline void* reached_by_kernels(conversion const& how, void* to) {
     cudaPointerAttributes attributes{};
     if (how.by_device)
-        check(cudaPointerGetAttributes(&attributes, to), "cudaPointerGetAttributes");
+        check_cuda(cudaPointerGetAttributes(&attributes, to), "cudaPointerGetAttributes");
     return attributes.type == cudaMemoryTypeUnregistered ? nullptr : attributes.devicePointer;
 }
 
@@ -272,7 +272,10 @@ inline pending_copy copy_to_host(pinned_ring& ring, stream_ref stream, piece con
         }
         slot->copy = pending.number();
         try {
-            how ? ring.slots().call_user(*slot, enqueue) : enqueue();
+            if (how)
+                ring.slots().call_user(*slot, enqueue);
+            else
+                enqueue();
         } catch (...) {
             call.close_after_failure(*slot);
             throw;

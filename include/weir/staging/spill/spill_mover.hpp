@@ -166,7 +166,8 @@ private:
         try {
             of.uses.join(out);
             has_joined = true;
-            check(cudaMemcpyAsync(of.host, of.device, of.bytes, cudaMemcpyDeviceToHost, out.stream.get()), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(of.host, of.device, of.bytes, cudaMemcpyDeviceToHost, out.stream.get()),
+                       "cudaMemcpyAsync");
             of.uses.add_reader(out); // if the next calls fail, the copy is under way, and the buffer stays
             of.uses.moved.record(out.stream);
             of.uses.moved.make_wait(to_device_.get());
@@ -185,7 +186,7 @@ private:
         if (!of.uses.moved)
             of.uses.moved = runtime::event(device_);
         if (of.is_current)
-            check(cudaMemcpyAsync(of.device, of.host, of.bytes, cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(of.device, of.host, of.bytes, cudaMemcpyHostToDevice, stream.get()), "cudaMemcpyAsync");
         of.uses.moved.record(stream);
     }
 

@@ -54,10 +54,10 @@ inline std::size_t available_host_bytes() noexcept {
 
 // The number in the file `folder`/`name`; SIZE_MAX: none ("max", or no such file).
 inline std::size_t number_in(char const* folder, char const* name) noexcept {
-    char path[4096 + 64];
-    std::snprintf(path, sizeof path, "%s/%s", folder, name);
+    char path[4096 + 128];
     std::size_t number = SIZE_MAX;
-    if (std::FILE* const file = std::fopen(path, "r")) {
+    bool const fits = std::snprintf(path, sizeof path, "%s/%s", folder, name) < static_cast<int>(sizeof path);
+    if (std::FILE* const file = fits ? std::fopen(path, "r") : nullptr) {
         if (std::fscanf(file, "%zu", &number) != 1)
             number = SIZE_MAX;
         std::fclose(file);

@@ -86,7 +86,7 @@ struct memory_calls {
 private:
     template <class Function>
     static void find(char const* name, Function& function) {
-        check(runtime::detail::driver_functions::find(name, function), "cudaGetDriverEntryPointByVersion");
+        check_cuda(runtime::detail::driver_functions::find(name, function), "cudaGetDriverEntryPointByVersion");
     }
 };
 
@@ -124,7 +124,7 @@ public:
         readers_.reserve(readers_.size() + 1);
         memory_access const reader = access_of(device);
         mapped_.visit([&](unsigned long long at, unsigned pages) {
-            check(static_cast<cudaError_t>(runtime::detail::ask_driver(
+            check_cuda(static_cast<cudaError_t>(runtime::detail::ask_driver(
                       calls_.set_access, at, std::size_t{pages} * page_bytes, &reader, std::size_t{1})),
                   "cuMemSetAccess");
         });
@@ -206,7 +206,7 @@ private:
             if (answer == cudaErrorNotSupported || answer == cudaErrorNotPermitted || answer == cudaErrorInvalidValue)
                 return 0;
             if (tries != 0)
-                check(answer, "cuMemGetAllocationGranularity");
+                check_cuda(answer, "cuMemGetAllocationGranularity");
         }
     }
 

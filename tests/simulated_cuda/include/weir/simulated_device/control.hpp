@@ -185,8 +185,9 @@ public:
     world(world const&) = delete;
     world& operator=(world const&) = delete;
 
-    /// Now, and not at the end: drains, and returns reports and leaks, which are the caller's to judge: the destructor then
-    /// says nothing, nor does the end of the program.
+    /// Runs the work that is left, and returns the mistakes that were reported and what is still alive. Call it last, when
+    /// pools and streams have ended. The caller judges what it returns: neither the destructor nor the end of the program says
+    /// anything of it.
     std::vector<report> finish();
 
     /// What is wrong is of no interest, neither at this world's end nor at the program's.

@@ -57,8 +57,8 @@ constexpr bool is_noted() {
 
 /// Any thread may call any member if the wrapped pool allows it.
 template <class Pool>
-class watched : public weir::layered<watched<Pool>, Pool> {
-    using wrapper = weir::layered<watched<Pool>, Pool>;
+class watched : public weir::resource::layered<watched<Pool>, Pool> {
+    using wrapper = weir::resource::layered<watched<Pool>, Pool>;
 
 public:
     /// `arguments`: for the wrapped pool's constructor.

@@ -24,6 +24,7 @@
 
 namespace weir {
 inline namespace v0 {
+namespace resource {
 
 /// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const'. If that
 /// throws, the rest stays unknown.
@@ -54,7 +55,7 @@ memory_report refused_state(Pool const& pool, std::size_t bytes, std::size_t ali
         return pool.refused_state(bytes, alignment);
     } else {
         memory_report now = pool.state();
-        weir::examine(pool, now);
+        resource::examine(pool, now);
         return now;
     }
 }
@@ -63,7 +64,7 @@ memory_report refused_state(Pool const& pool, std::size_t bytes, std::size_t ali
 /// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
 /// 'full_report', and 'examine' where it can tell more.
 template <class Derived>
-class resource {
+class pool_base {
 public:
     /// A block of `bytes` bytes at a multiple of `alignment`, for work on `stream` that is enqueued after this
     /// call; null for zero bytes. Blocks and locks as `Derived::try_allocate` does. Throws out_of_memory when
@@ -125,15 +126,15 @@ public:
     memory_report refused_state(std::size_t, std::size_t) const { return full_state(); }
 
     /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
-    text full_report() const { return full_report_text(self().report(), full_state()); }
+    text full_report() const { return resource::full_report_text(self().report(), full_state()); }
 
     /// Pools are equal when memory of one may be freed in the other: when they are the same object.
     friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
     friend bool operator!=(Derived const& a, Derived const& b) noexcept { return &a != &b; }
 
 protected:
-    resource() = default;
-    ~resource() = default;
+    pool_base() = default;
+    ~pool_base() = default;
 
 private:
     // Not inlined: composing the sentence would cost each allocation registers.
@@ -145,5 +146,6 @@ private:
     Derived const& self() const noexcept { return static_cast<Derived const&>(*this); }
 };
 
+} // namespace resource
 } // namespace v0
 } // namespace weir

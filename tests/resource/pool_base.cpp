@@ -5,7 +5,7 @@
 #include <new>
 #include <string>
 #include <vector>
-#include <weir/resource/resource.hpp>
+#include <weir/resource/pool_base.hpp>
 
 namespace {
 
@@ -23,7 +23,7 @@ struct stream_or_host {
     bool is_host_ = false;
 };
 
-class bounded : public weir::resource<bounded> {
+class bounded : public weir::resource::pool_base<bounded> {
 public:
     static constexpr std::size_t default_alignment = 64;
 
@@ -55,7 +55,7 @@ public:
 };
 
 // Tells more where it is asked for more.
-struct talkative : weir::resource<talkative> {
+struct talkative : weir::resource::pool_base<talkative> {
     static constexpr std::size_t default_alignment = 64;
     void* try_allocate(stream_or_host, std::size_t bytes, std::size_t) { return bytes > 100 ? nullptr : this; }
     void deallocate(stream_or_host, void*, std::size_t, std::size_t) noexcept {}
@@ -75,7 +75,7 @@ struct talkative : weir::resource<talkative> {
 static_assert(noexcept(std::declval<bounded&>().deallocate_sync(nullptr, 1)));
 static_assert(noexcept(std::declval<bounded const&>() == std::declval<bounded const&>()));
 
-TEST_CASE("resource: allocate passes on what it is given") {
+TEST_CASE("pool_base: allocate passes on what it is given") {
     bounded pool;
     CHECK(pool.allocate(7, 100, 32) == pool.room);
     CHECK(pool.allocate(7, 1) == pool.room);
@@ -86,7 +86,7 @@ TEST_CASE("resource: allocate passes on what it is given") {
     CHECK(pool.allocations[1].alignment == 64); // the pool's own default
 }
 
-TEST_CASE("resource: what needs no stream is on the host") {
+TEST_CASE("pool_base: what needs no stream is on the host") {
     bounded pool;
     void* const p = pool.allocate_sync(10);
     CHECK(p == pool.room);
@@ -104,13 +104,13 @@ TEST_CASE("resource: what needs no stream is on the host") {
     CHECK(pool.freed[0] == p);
 }
 
-TEST_CASE("resource: zero bytes are null and no error, also where there is no room") {
+TEST_CASE("pool_base: zero bytes are null and no error, also where there is no room") {
     bounded pool;
     CHECK(pool.allocate(7, 0) == nullptr);
     CHECK(pool.allocate_sync(0) == nullptr);
 }
 
-TEST_CASE("resource: no room is an out_of_memory with the pool's state and its reason") {
+TEST_CASE("pool_base: no room is an out_of_memory with the pool's state and its reason") {
     bounded pool;
     for (std::size_t bytes : {std::size_t{101}, std::size_t{1} << 40, SIZE_MAX}) {
         try {
@@ -127,7 +127,7 @@ TEST_CASE("resource: no room is an out_of_memory with the pool's state and its r
     CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(101)), std::bad_alloc);
 }
 
-TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, and for a full report, and else never") {
+TEST_CASE("pool_base: a pool that can tell more is asked for it after a refusal, and for a full report, and else never") {
     talkative pool;
     static_cast<void>(pool.allocate(7, 100));
     static_cast<void>(pool.state());
@@ -148,35 +148,35 @@ TEST_CASE("resource: a pool that can tell more is asked for it after a refusal, 
     CHECK(bounded().full_state().largest_live.empty());
 }
 
-TEST_CASE("resource: a pool holds what it says itself, and else what its limit allows") {
+TEST_CASE("pool_base: a pool holds what it says itself, and else what its limit allows") {
     struct says_so : bounded {
         bool can_hold(std::size_t bytes, std::size_t alignment) const { return bytes <= 50 && alignment <= 64; }
     };
-    CHECK(weir::can_hold(bounded(), 100, 4096));
-    CHECK_FALSE(weir::can_hold(bounded(), 101, 1));
-    CHECK(weir::can_hold(says_so(), 50, 64));
-    CHECK_FALSE(weir::can_hold(says_so(), 51, 64));
-    CHECK_FALSE(weir::can_hold(says_so(), 50, 128));
+    CHECK(weir::resource::can_hold(bounded(), 100, 4096));
+    CHECK_FALSE(weir::resource::can_hold(bounded(), 101, 1));
+    CHECK(weir::resource::can_hold(says_so(), 50, 64));
+    CHECK_FALSE(weir::resource::can_hold(says_so(), 51, 64));
+    CHECK_FALSE(weir::resource::can_hold(says_so(), 50, 128));
 }
 
-TEST_CASE("resource: a refusal's state is what a pool says itself, and else its state and what it can tell") {
+TEST_CASE("pool_base: a refusal's state is what a pool says itself, and else its state and what it can tell") {
     struct no_resource { // a pool of a user's, which a layer wraps
         weir::memory_report state() const { return bounded().state(); }
         void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 5; }
     };
-    weir::memory_report const told = weir::refused_state(no_resource(), 200, 64);
+    weir::memory_report const told = weir::resource::refused_state(no_resource(), 200, 64);
     CHECK(told.in_use_bytes == 40);
     CHECK(told.device_free_bytes == 5);
-    CHECK(weir::refused_state(talkative(), 200, 64).largest_live.size() == 1);
+    CHECK(weir::resource::refused_state(talkative(), 200, 64).largest_live.size() == 1);
 }
 
-TEST_CASE("resource: other errors pass through as they are") {
+TEST_CASE("pool_base: other errors pass through as they are") {
     bounded pool;
     CHECK_THROWS_AS(static_cast<void>(pool.allocate(7, 1, 3)), weir::usage_error);
     CHECK_THROWS_AS(static_cast<void>(pool.allocate_sync(1, 3)), weir::usage_error);
 }
 
-TEST_CASE("resource: a pool equals itself and no other") {
+TEST_CASE("pool_base: a pool equals itself and no other") {
     bounded a, b;
     CHECK(a == a);
     CHECK_FALSE(a == b);

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How many names stand at weir::, and how many clauses ask whether a part has a member?
+
+usage: names.py [ROOT]
+
+At weir:: stands what users write every day; what parts and layers alone write lies in the namespace of its folder. A clause is a
+'has_...' of contract/: it asks for one member, where an ability asks for all that belong together.
+"""
+
+import pathlib
+import re
+import sys
+
+from workshop import ROOT, close_with
+
+MOST_AT_TOP = 70
+MOST_CLAUSES = 101
+DECLARES = re.compile(r"(?:\[\[[^\]]*\]\]\s*)?(?:template <.*?> )?(?:class|struct|union|enum class|enum) (?:\[\[[^\]]*\]\]\s*)?(\w+)"
+                      r"|using (\w+) =|[\w:<>,&*\[\] ]+?\b(\w+)(?:<[^()]*>)?\s*(?:\(|=|\{|;)")
+
+
+def at_top(text):
+    """The names that a header declares at weir:: itself."""
+    found, inside = set(), []
+    for line in text.splitlines():
+        if opened := re.match(r"(?:inline )?namespace ([\w:]+) \{", line):
+            inside += [] if line.endswith("}") else [opened.group(1)]
+        elif line.startswith("} // namespace"):
+            inside[-1:] = []
+        elif inside == ["weir", "v0"] and re.match(r"[A-Za-z\[]", line) and not re.match(r"template <[^()]*>$|\w+:$", line):
+            if declared := DECLARES.match(line):
+                found.add(next(filter(None, declared.groups())))
+    return found
+
+
+def main():
+    top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT) / "include/weir"
+    texts = {path: path.read_text() for path in top.rglob("*") if path.suffix in (".hpp", ".cuh") and "interop" not in path.parts}
+    names = sorted(set().union(*map(at_top, texts.values())))
+    clauses = {name for text in texts.values() for name in re.findall(r"\busing (has_\w+) =", text)}
+    print(f"names: {len(names)} at weir::, {len(clauses)} clauses")
+    close_with([("names: at weir::", f"{len(names)}, more than {MOST_AT_TOP}: {' '.join(names)}" if len(names) > MOST_AT_TOP else ""),
+                ("names: clauses", f"{len(clauses)}, more than {MOST_CLAUSES}" if len(clauses) > MOST_CLAUSES else "")])
+
+
+if __name__ == "__main__":
+    main()
