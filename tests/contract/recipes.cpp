@@ -267,15 +267,11 @@ namespace {
 constexpr std::size_t one_pebibyte = std::size_t{1} << 50;
 
 // Pools of which a hopeless request is made, each with whether 2^45 bytes are too many for it as well: of managed memory and of
-// the host's heap nobody knows. CUDA's own pools have no such alignments at all (tests/driver/driver_pool.cpp).
+// the host's heap nobody knows.
 template <class Pool, bool KnowsItsMemory>
 struct hopeful {
     using pool = Pool;
-    static constexpr std::pair<std::size_t, std::size_t> aligned{1, KnowsItsMemory ? std::size_t{1} << 45 : std::size_t{1} << 49};
-};
-template <class Pool>
-struct of_cuda : hopeful<Pool, true> {
-    static constexpr std::pair<std::size_t, std::size_t> aligned{one_pebibyte, 1};
+    static constexpr std::size_t largest_alignment = KnowsItsMemory ? std::size_t{1} << 45 : std::size_t{1} << 49;
 };
 template <class Pool>
 using asking = weir::layer::failure_handler<Pool, bool (*)(weir::failed_allocation const&)>;
@@ -313,14 +309,14 @@ TEST_CASE_TEMPLATE(
     "recipes: what no memory makes room for is refused at once: nobody waits, nothing goes back, no handler is asked", Row,
     hopeful<weir::device_pool, true>, hopeful<weir::promised_device_pool, true>, hopeful<weir::compact_device_pool, true>,
     hopeful<weir::pinned_pool, true>, hopeful<weir::managed_pool, false>, hopeful<weir::host_pool, false>,
-    hopeful<weir::frame_pool, true>, of_cuda<weir::driver_pool>, of_cuda<weir::pinned_driver_pool>,
+    hopeful<weir::frame_pool, true>, hopeful<weir::driver_pool, true>, hopeful<weir::pinned_driver_pool, true>,
     hopeful<weir::layer::limit<weir::layer::statistics<weir::device_pool>>, true>,
     hopeful<weir::layer::synchronized<weir::frame_pool>, true>,
     hopeful<weir::layer::fallback<weir::device_pool, weir::pinned_pool>, true>, hopeful<asking<weir::device_pool>, true>,
     hopeful<asking<weir::layer::fallback<weir::compact_device_pool, weir::managed_pool>>, false>,
     hopeful<asking<weir::promised_device_pool>, true>, hopeful<asking<weir::pinned_pool>, true>,
-    hopeful<asking<weir::frame_pool>, true>, of_cuda<asking<weir::driver_pool>>,
-    of_cuda<asking<weir::pinned_driver_pool>>) {
+    hopeful<asking<weir::frame_pool>, true>, hopeful<asking<weir::driver_pool>, true>,
+    hopeful<asking<weir::pinned_driver_pool>, true>) {
     support::every_schedule([] {
         using pool_type = typename Row::pool;
         support::scoped_stream const s, other;
@@ -342,7 +338,7 @@ TEST_CASE_TEMPLATE(
         handlers_asked = 0;
         std::size_t const held = pool.state().reserved_bytes;
         for (int turn = 0; turn < 2; ++turn)
-            for (auto const& asked : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256}, Row::aligned,
+            for (auto const& asked : {std::pair<std::size_t, std::size_t>{one_pebibyte, 256}, {1, Row::largest_alignment},
                                       {one_pebibyte - 1, 1}, {SIZE_MAX, 1}}) {
                 std::size_t const bytes = asked.first, alignment = asked.second;
                 CAPTURE(bytes);

@@ -3,23 +3,16 @@
 // What every pool must do is in tests/contract/pool.cpp; here is what CUDA's own pool adds: attributes, peaks, kinds of memory,
 // other processes, graphs, and frees that CUDA refuses.
 
-#include <atomic>
-#include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/fault_sweep.hpp>
-#include <support/noted.hpp>
 #include <support/sentence.hpp>
-#include <support/standard_error.hpp>
-#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
 #include <unistd.h>
@@ -288,11 +281,11 @@ TEST_CASE_TEMPLATE("driver_pool: an alignment beyond CUDA's is refused with the 
                                                                             : "managed_pool";
         for (std::size_t const alignment : {std::size_t{512}, 1 * MiB, SIZE_MAX / 2 + 1}) {
             for (weir::stream_ref const on : {weir::stream_ref(s), weir::stream_ref(on_host)})
-                CHECK(sentence_of<weir::usage_error>([&] { static_cast<void>(pool.try_allocate(on, 10, alignment)); }) ==
-                      "weir: CUDA's memory pools align blocks to 256 bytes; for an alignment of " + std::to_string(alignment) +
-                          " use " + own);
+                CHECK(pool.try_allocate(on, 10, alignment) == nullptr);
+            CHECK_SAYS(sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(s, 10, alignment)); }),
+                       "weir: out of memory: pool 'driver' cannot hand out 10 bytes: CUDA's memory pools align blocks to 256 "
+                       "bytes; for an alignment of " + std::to_string(alignment) + " use " + own + " (in use 0 B");
             CHECK_FALSE(pool.can_hold(10, alignment));
-            CHECK(pool.try_allocate(s, 0, alignment) == nullptr);
         }
         CHECK(pool.can_hold(10, 256));
         CHECK(pool.state().live_blocks == 0);
@@ -549,6 +542,27 @@ TEST_CASE("driver_pool: what another device's default stream frees while it is c
     CHECK(pool.in_use_bytes() == 1 * MiB);
 }
 
+TEST_CASE("driver_pool: what another device's legacy stream frees beside a capture goes back behind all work") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    pool.enable_access_from(1);
+    void* const p = pool.allocate_sync(1 * MiB);
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
+    cudaStream_t blocking = nullptr;
+    check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    {
+        support::capture graph(blocking);
+        pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
+        CHECK(graph.unbroken());
+    }
+    check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
+    pool.settle();
+    CHECK(pool.state().lost_bytes == 0);
+    CHECK(pool.state().live_blocks == 0);
+    CHECK(pool.in_use_bytes() == 0);
+}
 #endif
 
 // ---- other processes --------------------------------------------------------------------------------------------------

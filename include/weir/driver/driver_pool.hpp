@@ -91,12 +91,12 @@ public:
     /// more. If blocks are lost, this waits for the devices and gives them back: launch no graph that uses them any more.
     ~driver_pool_of() { resource::tell_leaks(options_.name().c_str(), options_.on_leak(), blocks_.count(), 0); }
 
-    /// A block for work enqueued on `stream` from now on; null for zero bytes and if there is no room. If there can be room
-    /// ('can_hold'), it first waits for the work that may use what was freed (on every device, if the memory is open to
-    /// others), and gives back what the pool does not use and what CUDA keeps for graphs; that breaks no capture. If `stream`
-    /// is the host, blocks until the memory is there. In a captured stream the allocation becomes a node of the graph, which
-    /// owns the block (see the head of this file). Throws usage_error for an alignment of more than 256 bytes, and on the
-    /// legacy stream while a stream is captured that waits for it; cuda_error; std::bad_alloc.
+    /// A block for work enqueued on `stream` from now on; null for zero bytes, for an alignment of more than 256 bytes, which
+    /// CUDA's pools do not have, and if there is no room. If there can be room ('can_hold'), it first waits for the work that
+    /// may use what was freed (on every device, if the memory is open to others), and gives back what the pool does not use and
+    /// what CUDA keeps for graphs; that breaks no capture. If `stream` is the host, blocks until the memory is there. In a
+    /// captured stream the allocation becomes a node of the graph, which owns the block (see the head of this file). Throws
+    /// usage_error, also on the legacy stream while a stream is captured that waits for it; cuda_error; std::bad_alloc.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         return blocks_.allocate(stream, bytes, alignment);
     }
@@ -106,9 +106,9 @@ public:
     /// all devices if CUDA refuses the free, and on the legacy stream while a stream is captured that waits for it.
     ///
     /// In a captured stream the free of a graph's block becomes a node; it first waits for the work on other streams that uses
-    /// the block ('used_on'). A block from outside the graph counts as lost_bytes, and goes back when the pool ends. So does
-    /// what CUDA refuses to take back, as in a host function. But a graph's block that is freed before a launch, twice after
-    /// one, or while a graph is captured on another stream that was marked for it, stays as it is.
+    /// the block ('used_on'). A block from outside the graph counts as lost_bytes, and goes back when the pool ends, even if it
+    /// was no block any more. So does what CUDA refuses to take back, as in a host function. But a graph's block that is freed
+    /// before a launch, twice after one, or while a graph is captured on another stream that was marked for it, stays as it is.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t = default_alignment) noexcept {
         blocks_.deallocate(stream, p, bytes);
     }
@@ -238,7 +238,10 @@ public:
         return alignment <= default_alignment && driver::detail::driver_can_hold(Space, options_, bytes);
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
-    text refusal(std::size_t bytes, std::size_t) const {
+    text refusal(std::size_t bytes, std::size_t alignment) const {
+        if (alignment > default_alignment)
+            return "CUDA's memory pools align blocks to 256 bytes; for an alignment of " + base::number_text(alignment) +
+                   " use " + driver::detail::own_pool_of(Space);
         return driver::detail::driver_refusal_text(Space, options_, bytes, reserved_bytes());
     }
 

@@ -147,11 +147,8 @@ private:
 
     [[gnu::noinline]] void* allocate_with_care(stream_ref stream, std::size_t bytes, std::size_t aligned_to) {
         base::require_power_of_two(aligned_to);
-        if (bytes == 0)
+        if (bytes == 0 || aligned_to > alignment)
             return nullptr;
-        if (aligned_to > alignment)
-            throw usage_error("weir: CUDA's memory pools align blocks to 256 bytes; for an alignment of " +
-                              base::number_text(aligned_to) + " use " + own_pool_of(space_));
         cudaStream_t const on = stream_of(stream);
         runtime::device_scope const current(device_for(on)); // the one whose default stream is meant
         bool const in_graph = runtime::is_capturing(on);
@@ -228,7 +225,7 @@ private:
     }
 
     // If `on` is a default stream, and another device than the pool's is current, that device's stream is meant as well: it
-    // counts as one that uses the block, and if that cannot be noted, since it may be captured, as a graph's.
+    // counts as one that uses the block. If that cannot be noted, a graph may use the block, or no event tells of the use.
     last_look look(void* p, cudaStream_t on) noexcept {
         auto const at = reinterpret_cast<std::uintptr_t>(p);
         bool const noted = !is_of_two_devices(on) || base::try_twice([&] { return uses_.add(at, on), true; });
@@ -239,8 +236,10 @@ private:
                 return true;
             }))
             now.uses = uses_.take(at, on);
-        if (!noted)
-            now.uses.note_graph({});
+        if (!noted && runtime::may_be_captured(runtime::capture_state_of(on)))
+            now.uses.in_graph = true;
+        else if (!noted)
+            now.uses.untold = true;
         return now;
     }
 
