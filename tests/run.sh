@@ -7,7 +7,7 @@
 # usage: sh tests/run.sh [--all | --ci | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage; on the simulated device
 #   --ci     in short: g++'s tests are mostly those that count lines, clang++'s those of the sanitizers, the thread
-#            sanitizer's where threads meet; and a sixteenth of the planted bugs, half of the headers' standards, by the commit
+#            sanitizer's where threads meet; and a sixteenth of the planted bugs, a sixth of the headers' ways, by the commit
 #   --gpu    all tests on the GPU of this machine
 #   --only   the named stages, whole or as --ci has them;  --list names them
 cd "$(dirname "$0")/.." || exit 1

@@ -3,7 +3,7 @@
 """Does every header compile alone, everywhere, without a warning, whatever macros came before?
 
 usage: run.py [--compiler g++|clang++|nvcc] [--part] [HEADER...]
-  --part  a compiler takes each header alone in one standard, in the other one at another commit
+  --part  each header alone with one compiler and standard, with others at another commit
 
 For each header: a .cpp under g++ and clang++ and a .cu under nvcc, in C++17 and C++20, which defines hostile
 macros and then includes that header twice and nothing else. And for each compiler and standard two files that
@@ -15,6 +15,7 @@ left out, and said to be.
 """
 
 import argparse
+import itertools
 import re
 import shutil
 import sys
@@ -89,28 +90,28 @@ def main():
     (BUILD / "headers").mkdir(parents=True, exist_ok=True)
     work = BUILD / "headers"
     jobs = []
-    due = turn(2 if options.part else 1)
-    for compiler in compilers:
+    ways = list(itertools.product(compilers, STANDARDS))
+    due = turn(len(ways) if options.part else 1)
+    for way, (compiler, standard) in enumerate(ways):
         suffix = ".cu" if compiler == "nvcc" else ".cpp"
-        for standard in STANDARDS:
-            place = work / compiler.replace("+", "p") / standard.replace("+", "p")
-            place.mkdir(parents=True, exist_ok=True)
-            for number, name in enumerate(names):
-                if options.part and STANDARDS[(number + due) % 2] != standard:
-                    continue
-                if name.endswith(".cuh") and compiler != "nvcc" and "cuda_runtime.h" in (INCLUDE / "weir" / name).read_text():
-                    continue
-                source = place / (name.replace("/", "-").replace(".", "_") + suffix)
-                line = f"#include <weir/{name}>\n"
-                jobs.append((compiler, standard, name, source, HOSTILE + line + line + used(name)))
-            if not options.headers:
-                host_only = [n for n in names if n.endswith(".hpp") and not n.startswith("interop/")]
-                before = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE
-                # In both orders: a name may mean another thing where another header came before.
-                backwards = [n for n in host_only[::-1] if n not in ("weir.hpp", "recipes.hpp")] # which have an order of their own
-                for order, listed in (("all", host_only), ("all-backwards", backwards)):
-                    text = before + "".join(f"#include <weir/{n}>\n" for n in listed)
-                    jobs.append((compiler, standard, order, place / f"{order}{suffix}", text))
+        place = work / compiler.replace("+", "p") / standard.replace("+", "p")
+        place.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(names):
+            if options.part and (number + due) % len(ways) != way:
+                continue
+            if name.endswith(".cuh") and compiler != "nvcc" and "cuda_runtime.h" in (INCLUDE / "weir" / name).read_text():
+                continue
+            source = place / (name.replace("/", "-").replace(".", "_") + suffix)
+            line = f"#include <weir/{name}>\n"
+            jobs.append((compiler, standard, name, source, HOSTILE + line + line + used(name)))
+        if not options.headers:
+            host_only = [n for n in names if n.endswith(".hpp") and not n.startswith("interop/")]
+            before = foreign_first(host_only) + "#define WEIR_HOSTILE_TO_ALL\n" + HOSTILE
+            # In both orders: a name may mean another thing where another header came before.
+            backwards = [n for n in host_only[::-1] if n not in ("weir.hpp", "recipes.hpp")] # which have an order of their own
+            for order, listed in (("all", host_only), ("all-backwards", backwards)):
+                text = before + "".join(f"#include <weir/{n}>\n" for n in listed)
+                jobs.append((compiler, standard, order, place / f"{order}{suffix}", text))
 
     def compile_one(job):
         compiler, standard, name, source, text = job

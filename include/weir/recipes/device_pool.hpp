@@ -8,7 +8,7 @@
 //     pool.deallocate(stream, p, bytes);
 //
 // order:     memory that one stream freed goes to another when it has reached the free, or waits for it.
-// cost:      a pair of 'allocate' and 'deallocate' takes 76 ns (bench/results).
+// cost:      a pair of 'allocate' and 'deallocate' takes 70 to 90 ns (bench/results).
 // not for:   memory of the host: pinned_pool, host_pool, managed_pool.
 
 #include <weir/fwd.hpp>
