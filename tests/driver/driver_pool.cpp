@@ -1336,11 +1336,27 @@ TEST_CASE("driver_pool: a graph's block is freed on a default stream while anoth
     CHECK(pool.in_use_bytes() == 0);
 }
 
+TEST_CASE("driver_pool: a block whose device cannot be made current for the free goes back behind all work") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+    driver_pool pool;
+    void* const p = pool.allocate(cudaStreamLegacy, 1 * MiB);
+    check_cuda(cudaMemsetAsync(p, 1, 1 * MiB, cudaStreamLegacy), "cudaMemsetAsync");
+    check_cuda(cudaSetDevice(1), "cudaSetDevice");
+    for (std::uint64_t k = 1; k <= 2; ++k)
+        simulated_cuda::fail_call("cudaSetDevice", k, cudaErrorUnknown);
+    pool.deallocate(cudaStreamLegacy, p, 1 * MiB);
+    CHECK(simulated_cuda::failed_calls() == 2);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    CHECK(pool.state().lost_bytes == 0);
+    CHECK(weir::runtime::current_device() == 1);
+    pool.settle();
+    CHECK(pool.in_use_bytes() == 0);
+}
+
 TEST_CASE("driver_pool: a stream that was created knows its device: none is asked for") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
     driver_pool pool;
-    pool.deallocate_sync(pool.allocate_sync(1000), 1000); // makes the host's stream
     std::uint64_t const before = simulated_cuda::calls("cudaGetDevice");
     pool.deallocate(s, pool.allocate(s, 1000), 1000);
     pool.deallocate_sync(pool.allocate_sync(1000), 1000);
