@@ -112,6 +112,7 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t = default_alignment) noexcept {
         blocks_.deallocate(stream, p, bytes);
     }
+    using resource::pool_base<driver_pool_of>::deallocate;
 
     /// As pool::used_on: the free waits for all that is enqueued on `stream` before it. If `stream` is being captured at the
     /// free, that counts as a free on a captured stream, and a graph's block stays as it is.

@@ -21,7 +21,7 @@ struct notes {
     std::string finds; // the rung that finds a block, in the words below
     int in_flight = 0; // waits that have something to wait for
     std::size_t unsettled = 0;
-    std::string settled_elsewhere; // the rung after which another thread has settled what is unsettled
+    std::string settled_elsewhere = ""; // the rung after which another thread has settled what is unsettled
 
     weir::base::range answer(char const* who) {
         asked += std::string(asked.empty() ? "" : " ") + who;
