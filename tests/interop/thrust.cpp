@@ -172,12 +172,13 @@ TEST_CASE("thrust: algorithms read and write floats that are stored in fewer bit
             support::scoped_stream stream;
             pool_type pool;
             weir::stored_vector<float, __half> xs(pool, stream, 300, 0.5f);
+            auto const elements = xs.view();
             auto const policy = weir::interop::thrust::par(pool, stream);
-            thrust::sequence(policy, xs.data(), xs.data() + xs.size(), 300.f, -1.f);
-            thrust::sort(policy, xs.data(), xs.data() + xs.size());
-            thrust::transform(policy, xs.data(), xs.data() + xs.size(), xs.data(), thrust::negate<float>());
-            thrust::inclusive_scan(policy, xs.data(), xs.data() + 3, xs.data());
-            CHECK(thrust::reduce(policy, xs.data(), xs.data() + 5, 0.f) == -(1.f + 3 + 6 + 4 + 5));
+            thrust::sequence(policy, elements.begin(), elements.end(), 300.f, -1.f);
+            thrust::sort(policy, elements.begin(), elements.end());
+            thrust::transform(policy, elements.begin(), elements.end(), elements.begin(), thrust::negate<float>());
+            thrust::inclusive_scan(policy, elements.begin(), elements.begin() + 3, elements.begin());
+            CHECK(thrust::reduce(policy, elements.begin(), elements.begin() + 5, 0.f) == -(1.f + 3 + 6 + 4 + 5));
             CHECK(xs.element_sync(299) == -300);
         },
         visible);

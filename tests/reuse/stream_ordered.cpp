@@ -1039,6 +1039,27 @@ TEST_CASE_TEMPLATE("stream_ordered: what a captured stream frees is not handed o
     }
 }
 
+TEST_CASE("stream_ordered: a block that is stranded while a graph uses it is that graph's") {
+    world const here;
+    stream a, b;
+    weir::reuse::stream_ordered<>::over<weir::placement::best_fit<>> rule(0);
+    rule.add(weir::base::range{1 * MiB, 1 * MiB}, weir::on_host);
+    weir::base::range const block = rule.take(1 * MiB, 512, a);
+    REQUIRE(block);
+    rule.used_on(block, b);
+    {
+        capture graph(b);
+        rule.strand(block);
+        graph.end();
+        rule.settle();
+        CHECK(rule.used().lost_bytes == 1 * MiB);
+        CHECK_FALSE(rule.take(1 * MiB, 512, a));
+    }
+    rule.settle();
+    CHECK(rule.used().lost_bytes == 0);
+    CHECK(rule.take(1 * MiB, 512, a).bytes == 1 * MiB);
+}
+
 TEST_CASE("stream_ordered: a free on a captured stream that the pool does not know leaves the capture whole") {
     world const here;
     stream a, b;

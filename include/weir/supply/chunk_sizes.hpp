@@ -65,12 +65,13 @@ struct chunk_sizes {
     std::size_t filled(std::size_t bytes, std::size_t least_bytes, std::size_t block_bytes) const noexcept {
         if (limit_bytes == SIZE_MAX)
             return bytes;
-        std::size_t const fit = bytes / block_bytes, least = (least_bytes - 1) / block_bytes + 1;
+        std::size_t const fit = bytes / block_bytes;
         std::size_t const room = limit_bytes < held_bytes ? 0 : base::align_down(limit_bytes - held_bytes, Page);
         if (room == 0 || room % block_bytes != 0)
-            return base::align_up((fit < least ? least : fit) * block_bytes, Page);
+            return base::align_up(fit * block_bytes < least_bytes ? least_bytes : fit * block_bytes, Page);
         std::size_t const part = base::natural_alignment(block_bytes);
         std::size_t const even = part < Page ? Page / part : 1; // so many blocks are whole pages, and the room is many of them
+        std::size_t const least = (least_bytes - 1) / block_bytes + 1;
         std::size_t const whole = fit / even * even;
         return (whole < least ? (least - 1) / even * even + even : whole) * block_bytes;
     }

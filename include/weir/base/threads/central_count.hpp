@@ -92,10 +92,8 @@ public:
             if (units > less(limit(), before))
                 return false;
         } while (!granted_.compare_exchange_weak(before, before + units, memory_order_acquire));
-        if (before + units <= limit())
-            return true;
-        lower(granted_, units); // 'set_limit' came between, and did not count these
-        return false; // nothing is counted
+        // If 'set_limit' came between, it did not count these units.
+        return before + units <= limit() || (lower(granted_, units), false);
     }
     void give_directly(std::uint64_t units) noexcept { lower(granted_, units); }
 
