@@ -172,7 +172,7 @@ private:
             if (stream.is_host())
                 synchronize(on);
         } catch (...) {
-            if (!freed(block, on) && !in_graph)
+            if (!freed(block, on) && !in_graph && free_when_idle(block) != cudaSuccess)
                 lose(block, bytes);
             throw;
         }
@@ -228,10 +228,11 @@ private:
     // counts as one that uses the block. If that cannot be noted, a graph may use the block, or no event tells of the use.
     last_look look(void* p, cudaStream_t on) noexcept {
         auto const at = reinterpret_cast<std::uintptr_t>(p);
-        bool const noted = !is_of_two_devices(on) || base::try_twice([&] { return uses_.add(at, on), true; });
+        bool const of_two = is_of_two_devices(on);
+        bool const noted = !of_two || base::try_twice([&] { return uses_.add(at, on), true; });
         last_look now{{}, runtime::is_legacy(on) ? runtime::capture_state::hindered : runtime::capture_state::unknown};
         if (!base::try_twice([&] {
-                runtime::device_scope const current(device_for(on));
+                runtime::device_scope const current(of_two ? device_ : any_device);
                 now = {uses_.take(at, on), runtime::capture_state_of(on)};
                 return true;
             }))
