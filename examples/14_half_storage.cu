@@ -31,9 +31,8 @@ void square(char const* name, weir::device_pool& pool, weir::staging::pinned_rin
     weir::stored_vector<float, Storage> xs(pool, stream, numbers.size(), scale);
     auto const before = ring.state().staged_bytes;
     weir::staging::copy_converted_to_device_async(ring, stream, xs.view(), numbers.data(), numbers.size());
-    auto const elements = xs.view();
-    thrust::transform(weir::interop::thrust::par_nosync(pool, stream), elements.begin(), elements.end(), elements.begin(),
-                      squared{});
+    auto const all = xs.view();
+    thrust::transform(weir::interop::thrust::par_nosync(pool, stream), all.begin(), all.end(), all.begin(), squared{});
     std::vector<float> back(numbers.size());
     weir::staging::copy_converted_to_host_async(ring, stream, back.data(), xs.view(), back.size()).wait();
     double worst = 0;
