@@ -33,7 +33,7 @@ struct subject<weir::node_pool> {
 template <weir::memory_space Space>
 struct subject<weir::driver_pool_of<Space>> {
     static constexpr std::size_t largest_bytes = SIZE_MAX;
-    static constexpr std::size_t largest_alignment = SIZE_MAX / 2 + 1;
+    static constexpr std::size_t largest_alignment = 256;
     static constexpr bool frees = true;
     subject() = default;
     explicit subject(std::size_t limit_bytes) : pool(with_limit(limit_bytes)) {}

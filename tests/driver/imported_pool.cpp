@@ -33,7 +33,7 @@ using weir::MiB;
 using weir::on_host;
 
 static_assert(!std::is_copy_constructible_v<imported_pool> && !std::is_convertible_v<int, imported_pool>);
-static_assert(noexcept(std::declval<imported_pool&>().release(on_host, nullptr, exported_block{})));
+static_assert(noexcept(std::declval<imported_pool&>().release(on_host, nullptr)));
 
 namespace {
 
@@ -60,15 +60,12 @@ TEST_CASE("imported_pool: the exporter's bytes are there, at an address of its o
         support::scoped_stream const s;
         driver_pool pool(shared());
         std::unique_ptr<imported_pool> const theirs = imported(pool);
-        for (std::size_t alignment : {std::size_t{256}, std::size_t{4096}}) {
-            void* const first = pool.allocate(s, 1000);
-            void* const p = pool.allocate(s, 1 * MiB, alignment);
+        for (weir::stream_ref const on : {weir::stream_ref(s), weir::stream_ref(on_host)}) {
+            void* const p = pool.allocate(s, 1 * MiB);
             check_cuda(cudaMemsetAsync(p, 7, 1 * MiB, s), "cudaMemsetAsync");
             check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-            exported_block const block = pool.export_block(p);
-            void* const q = theirs->acquire(block);
+            void* const q = theirs->acquire(pool.export_block(p));
             CHECK(q != p);
-            CHECK((block.offset_bytes != 0) == (alignment != 256)); // CUDA's block begins before one that was aligned further
             auto const has_ends = [](void* at, unsigned char value) {
                 unsigned char ends[2] = {};
                 check_cuda(cudaMemcpy(&ends[0], at, 1, cudaMemcpyDefault), "cudaMemcpy");
@@ -79,15 +76,11 @@ TEST_CASE("imported_pool: the exporter's bytes are there, at an address of its o
             check_cuda(cudaMemsetAsync(q, 8, 1 * MiB, s), "cudaMemsetAsync");
             check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
             CHECK(has_ends(p, 8));
-            if (alignment == 256)
-                CHECK(theirs->release(s, q, block));
-            else
-                CHECK(theirs->release(on_host, q, block));
+            CHECK(theirs->release(on, q));
             check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-            pool.deallocate(s, p, 1 * MiB, alignment);
-            pool.deallocate(s, first, 1000);
+            pool.deallocate(s, p, 1 * MiB);
         }
-        CHECK(theirs->release(s, nullptr, exported_block{}));
+        CHECK(theirs->release(s, nullptr));
     });
 }
 
@@ -100,7 +93,7 @@ TEST_CASE("imported_pool: fabric handles do the same") {
     void* const p = pool.allocate_sync(1 * MiB);
     exported_block const block = pool.export_block(p);
     void* const q = theirs.acquire(block);
-    CHECK(theirs.release(on_host, q, block));
+    CHECK(theirs.release(on_host, q));
     pool.deallocate_sync(p, 1 * MiB);
     CHECK(theirs.get() != pool.get());
 }
@@ -113,7 +106,7 @@ TEST_CASE("imported_pool: what is acquired outlives it") {
     exported_block const block = pool.export_block(p);
     void* const q = imported(pool)->acquire(block);
     check_cuda(cudaMemset(q, 1, 1 * MiB), "cudaMemset");
-    CHECK(imported(pool)->release(on_host, q, block));
+    CHECK(imported(pool)->release(on_host, q));
     pool.deallocate_sync(p, 1 * MiB);
 }
 
@@ -127,7 +120,7 @@ TEST_CASE("imported_pool: the simulated device reports a block that the exporter
     pool.deallocate_sync(p, 1 * MiB);
     CHECK(simulated_cuda::reports(simulated_cuda::finding::bad_free).size() == 1);
     simulated_cuda::clear_reports();
-    CHECK(theirs->release(on_host, q, block));
+    CHECK(theirs->release(on_host, q));
 }
 
 TEST_CASE("imported_pool: what is no pool, and blocks of others, are refused with CUDA's error") {
@@ -144,7 +137,7 @@ TEST_CASE("imported_pool: what is no pool, and blocks of others, are refused wit
     CHECK_SAYS(sentence_of<weir::cuda_error>([&] { static_cast<void>(theirs->acquire(block)); }),
                "weir: cudaMemPoolImportPointer failed with");
     other.deallocate_sync(p, 1000);
-    CHECK_FALSE(theirs->release(on_host, p, block));
+    CHECK_FALSE(theirs->release(on_host, p));
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
@@ -162,8 +155,8 @@ TEST_CASE("imported_pool: its calls break no capture, and a captured stream rele
             auto const use = [&] {
                 std::unique_ptr<imported_pool> const theirs = imported(pool);
                 void* const q = theirs->acquire(block);
-                CHECK_FALSE(theirs->release(captured == blocking ? cudaStreamLegacy : captured, q, block));
-                CHECK(theirs->release(other, q, block));
+                CHECK_FALSE(theirs->release(captured == blocking ? cudaStreamLegacy : captured, q));
+                CHECK(theirs->release(other, q));
             };
             use();
             std::thread(use).join();
@@ -178,7 +171,7 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
     struct state {
         driver_pool pool{shared()};
         support::scoped_stream s;
-        void* p = pool.allocate_sync(1 * MiB, 4096);
+        void* p = pool.allocate_sync(1 * MiB);
         int descriptor = pool.export_descriptor(); // first: a block is exported once its pool was
         exported_block block = pool.export_block(p);
         std::unique_ptr<imported_pool> theirs = std::make_unique<imported_pool>(descriptor);
@@ -188,9 +181,9 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
         ~state() {
             CHECK(close(descriptor) == 0);
             if (q)
-                CHECK(theirs->release(s, q, block));
+                CHECK(theirs->release(s, q));
             check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-            pool.deallocate_sync(p, 1 * MiB, 4096);
+            pool.deallocate_sync(p, 1 * MiB);
         }
     };
     auto const prepare = [] { return std::make_unique<state>(); };
@@ -208,7 +201,7 @@ TEST_CASE("imported_pool: every call may fail: nothing is imported then, and wha
         runs += support::fault_sweep(
             holding,
             [&](state& x) {
-                x.released = x.theirs->release(host ? weir::stream_ref(on_host) : weir::stream_ref(x.s), x.q, x.block);
+                x.released = x.theirs->release(host ? weir::stream_ref(on_host) : weir::stream_ref(x.s), x.q);
             },
             [](state& x, support::struck const& fault) {
                 CHECK_FALSE(fault.threw);
@@ -236,7 +229,7 @@ void import_and_change() {
     CHECK(last == 7);
     check_cuda(cudaMemset(q, 8, 1 * MiB), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    CHECK(theirs.release(on_host, q, block));
+    CHECK(theirs.release(on_host, q));
 }
 
 } // namespace
@@ -245,7 +238,7 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
     if (std::getenv("WEIR_TEST_IMPORTER") != nullptr)
         return import_and_change();
     driver_pool pool(shared());
-    void* const p = pool.allocate_sync(1 * MiB, 4096);
+    void* const p = pool.allocate_sync(1 * MiB);
     check_cuda(cudaMemset(p, 7, 1 * MiB), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     int const descriptor = pool.export_descriptor();
@@ -278,6 +271,6 @@ TEST_CASE("imported_pool: another process reads and writes the exporter's bytes"
     unsigned char last = 0;
     check_cuda(cudaMemcpy(&last, static_cast<char*>(p) + 1 * MiB - 1, 1, cudaMemcpyDefault), "cudaMemcpy");
     CHECK(last == 8);
-    pool.deallocate_sync(p, 1 * MiB, 4096);
+    pool.deallocate_sync(p, 1 * MiB);
 }
 #endif

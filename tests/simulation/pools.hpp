@@ -40,6 +40,7 @@ public:
     virtual weir::memory_report state() = 0;
     /// What the pool counts for a block.
     virtual std::size_t rounded(std::size_t bytes, std::size_t alignment) const = 0;
+    virtual std::size_t largest_alignment() const { return static_cast<std::size_t>(-1); }
     /// Whether it divides chunks, and the program must tell the device of its blocks, which CUDA does not know.
     virtual bool divides() const { return true; }
     /// Sentences of layer::guard so far.
@@ -129,6 +130,7 @@ public:
         return pool_.state();
     }
     std::size_t rounded(std::size_t bytes, std::size_t) const override { return bytes; }
+    std::size_t largest_alignment() const override { return weir::driver_pool::default_alignment; }
     bool divides() const override { return false; }
     unsigned violations() const override { return 0; }
 

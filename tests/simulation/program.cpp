@@ -709,7 +709,7 @@ private:
         if (!enter_slot(place))
             return;
         block made;
-        if (!allocate_at(die, place, some_bytes(die), some_alignment(die), made)) {
+        if (!allocate_at(die, place, some_bytes(die), std::min(some_alignment(die), pool_->largest_alignment()), made)) {
             leave_slot(place);
             return;
         }

@@ -91,22 +91,9 @@ private:
 
 namespace driver::detail {
 
-/// Where to turn if the device has no memory pools of `space`, as a clause.
-constexpr char const* instead_of_driver_pool(memory_space space) noexcept {
-    return space == memory_space::device   ? "this device has no memory pools; use device_pool"
-           : space == memory_space::pinned ? "there are no memory pools of pinned memory here; use pinned_pool"
-                                           : "there are no memory pools of managed memory here; use managed_pool";
-}
-
-/// Why CUDA's pool of `space` has no room for `bytes` bytes, of which `padding` are for a block's alignment. `by_limit`: since
-/// its limit leaves none, and not the memory; `ever`: there would be room if less were in use.
-inline text driver_refusal_text(memory_space space, bool by_limit, bool ever, std::size_t bytes, std::size_t padding) {
-    return "CUDA's memory pool found no " + base::exact_bytes_text(bytes) +
-           (padding == 0 ? text() : ", " + base::number_text(padding) + " of them for the alignment,") +
-           (by_limit                         ? " within its limit; "
-            : space == memory_space::device ? " in the device's memory; "
-                                             : " in the machine's memory; ") +
-           (ever ? "free something" : "ask for less") + (by_limit ? " or raise the limit" : "");
+/// The pool of weir's own of that memory, which has what CUDA's has not.
+constexpr char const* own_pool_of(memory_space space) noexcept {
+    return space == memory_space::device ? "device_pool" : space == memory_space::pinned ? "pinned_pool" : "managed_pool";
 }
 
 /// The most bytes that there can be in a pool of `space`, as far as is known. Managed memory may be more than a device has.
@@ -115,10 +102,24 @@ inline std::size_t most_driver_bytes(memory_space space, driver_pool_options con
            : space == memory_space::pinned ? runtime::host_total_bytes()
                                            : base::most_addresses;
 }
-/// Whether CUDA's pool could have room for `bytes` bytes, which include a block's padding, if nothing were handed out. CUDA
-/// rounds a limit up to pages of 2 MiB. Asks CUDA how much memory there is in all.
+/// Whether CUDA's pool could have room for `bytes` bytes if nothing were handed out. CUDA rounds a limit up to pages of 2 MiB.
+/// Asks CUDA how much memory there is in all.
 inline bool driver_can_hold(memory_space space, driver_pool_options const& options, std::size_t bytes) noexcept {
     return base::align_down(bytes - 1, 2 * MiB) < options.limit_bytes() && bytes <= most_driver_bytes(space, options);
+}
+
+/// Why CUDA's pool has no room for `bytes` bytes beside the `held_bytes` that it holds: for its limit, or for the memory.
+inline text driver_refusal_text(memory_space space, driver_pool_options const& options, std::size_t bytes,
+                                std::size_t held_bytes) {
+    std::size_t const limit = options.limit_bytes();
+    bool const by_limit = limit != SIZE_MAX && bytes <= most_driver_bytes(space, options) &&
+                          (limit < held_bytes || bytes > base::align_up(limit, 2 * MiB) - held_bytes);
+    return "CUDA's memory pool found no " + base::exact_bytes_text(bytes) +
+           (by_limit                         ? " within its limit; "
+            : space == memory_space::device ? " in the device's memory; "
+                                             : " in the machine's memory; ") +
+           (driver_can_hold(space, options, bytes) ? "free something" : "ask for less") +
+           (by_limit ? " or raise the limit" : "");
 }
 
 /// The pool of `space` that `options` describe, for CUDA. Throws usage_error for what CUDA does not have.
@@ -130,40 +131,39 @@ inline cudaMemPoolProps properties_of(memory_space space, driver_pool_options co
     properties.location = options.location().get();
     properties.maxSize = options.limit_bytes() == SIZE_MAX ? 0 : options.limit_bytes();
     bool const anywhere = options.location() == place::anywhere();
-    if (options.location() == place::nearest_host_node())
-        throw usage_error("weir: a memory pool stays where it is made; name the NUMA node with "
-                          "memory_location::host_node, not the nearest one");
+    auto const refuse = [](bool wrong, char const* why) {
+        if (wrong)
+            throw usage_error(text("weir: ") + why);
+    };
+    refuse(options.location() == place::nearest_host_node(),
+           "a memory pool stays where it is made; name the NUMA node with memory_location::host_node, not the nearest one");
     if (space == memory_space::device) {
-        if (!anywhere && options.location() != place::device(options.device()))
-            throw usage_error("weir: a pool of device memory is on the device that 'device' names; set that, and leave "
-                              "'location' out");
+        refuse(!anywhere && options.location() != place::device(options.device()),
+               "a pool of device memory is on the device that 'device' names; set that, and leave 'location' out");
         properties.location = place::device(options.device()).get();
     } else if (space == memory_space::pinned) {
-        if (properties.location.type == cudaMemLocationTypeDevice)
-            throw usage_error("weir: a pool of pinned memory is on the host; set 'location' to memory_location::host() or "
-                              "host_node, or use driver_pool");
+        refuse(properties.location.type == cudaMemLocationTypeDevice,
+               "a pool of pinned memory is on the host; set 'location' to memory_location::host() or host_node, or use "
+               "driver_pool");
 #if CUDART_VERSION >= 13000
         if (anywhere)
             properties.location = place::host().get();
 #else
-        if (properties.location.type == cudaMemLocationTypeHost)
-            throw usage_error("weir: before CUDA 13 a pool of pinned memory is on one NUMA node of the host; set 'location' "
-                              "to memory_location::host_node");
+        refuse(properties.location.type == cudaMemLocationTypeHost, "before CUDA 13 a pool of pinned memory is on one NUMA "
+               "node of the host; set 'location' to memory_location::host_node");
         if (anywhere)
             properties.location = place::host_node(0).get();
 #endif
-        if (options.handle_types() != 0 && properties.location.type == cudaMemLocationTypeHost)
-            throw usage_error("weir: CUDA exports pinned memory only where it is on one NUMA node; set 'location' to "
-                              "memory_location::host_node, or leave 'handle_types' out");
+        refuse(options.handle_types() != 0 && properties.location.type == cudaMemLocationTypeHost,
+               "CUDA exports pinned memory only where it is on one NUMA node; set 'location' to memory_location::host_node, or "
+               "leave 'handle_types' out");
     } else {
 #if CUDART_VERSION >= 13000
         properties.allocType = cudaMemAllocationTypeManaged;
 #endif
-        if (options.limit_bytes() != SIZE_MAX)
-            throw usage_error("weir: CUDA's pools of managed memory have no limit; leave 'limit' out, and put "
-                              "layer::limit around the pool");
-        if (options.handle_types() != 0)
-            throw usage_error("weir: CUDA does not export managed memory; leave 'handle_types' out");
+        refuse(options.limit_bytes() != SIZE_MAX,
+               "CUDA's pools of managed memory have no limit; leave 'limit' out, and put layer::limit around the pool");
+        refuse(options.handle_types() != 0, "CUDA does not export managed memory; leave 'handle_types' out");
     }
     return properties;
 }

@@ -51,24 +51,19 @@ public:
         void* begin = nullptr;
         runtime::capture_mode_scope const relaxed;
         check_cuda(cudaMemPoolImportPointer(&begin, pool_.get(), &data), "cudaMemPoolImportPointer");
-        return static_cast<char*>(begin) + block.offset_bytes;
+        return begin;
     }
 
-    /// Gives back the address `p` that `acquire` returned for `block`, in the order of `stream`. On the host it gives it back
-    /// at once, which waits for the device. Null does nothing. False: CUDA refused, as it does on a stream that is being
-    /// captured, and `p` is still the caller's.
-    bool release(stream_ref stream, void* p, runtime::exported_block const& block) noexcept {
+    /// Gives back the address `p` that `acquire` returned, in the order of `stream`. On the host it gives it back at once,
+    /// which waits for the device. Null does nothing. False: CUDA refused, as it does on a stream that is being captured, and
+    /// `p` is still the caller's.
+    bool release(stream_ref stream, void* p) noexcept {
         if (!p)
             return true;
-        void* const begin = static_cast<char*>(p) - block.offset_bytes;
         if (stream.is_host())
-            return runtime::gave_back([&] { return cudaFree(begin); });
-        try {
-            runtime::capture_mode_scope const relaxed;
-            return !runtime::is_capturing(stream) && runtime::succeeded(cudaFreeAsync(begin, stream.get()));
-        } catch (...) {
-            return false;
-        }
+            return runtime::gave_back([&] { return cudaFree(p); });
+        return runtime::capture_state_of(stream) == runtime::capture_state::none &&
+               runtime::gave_back([&] { return cudaFreeAsync(p, stream.get()); });
     }
 
     /// CUDA's handle, for calls that weir does not wrap.

@@ -115,10 +115,9 @@ public:
     bool any() const noexcept { return count_.load(base::memory_order_relaxed) != 0; }
 
     /// Takes out the uses of the block at `offset`, which is freed on `freed_on`; empty if it has none. It records an event
-    /// on each stream that was marked, but not on `freed_on`. With `asks_idle` it also leaves out streams that have nothing
-    /// to do, since an event takes a moment there, too. The answer says if an event could not be recorded, and if a graph may
-    /// use the block. Waits at most for room in a full queue.
-    block_uses take(std::size_t offset, stream_ref freed_on, bool asks_idle = false) noexcept {
+    /// on each stream that was marked, but not on `freed_on`. The answer says if an event could not be recorded, and if a graph
+    /// may use the block. Waits at most for room in a full queue.
+    block_uses take(std::size_t offset, stream_ref freed_on) noexcept {
         block_uses found;
         if (!any())
             return found;
@@ -133,7 +132,7 @@ public:
             count_.fetch_sub(1, base::memory_order_relaxed);
         }
         for (stream_mark const& each : found.marks)
-            if (!base::try_twice([&] { return end(found, each, freed_on, asks_idle), true; })) {
+            if (!base::try_twice([&] { return end(found, each, freed_on), true; })) {
                 if (each.may_be_captured())
                     found.note_graph({});
                 else
@@ -146,7 +145,7 @@ private:
     static constexpr std::size_t few = 32; // up to so many events of a block are kept without asking which were reached
 
     // Adds to `uses` an event at the present end of a marked stream. Throws cuda_error, std::bad_alloc.
-    void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on, bool asks_idle) {
+    void end(block_uses& uses, stream_mark const& marked, stream_ref freed_on) {
         placed_stream const own = placed_stream::now(freed_on);
         runtime::device_scope const there(marked.place());
         stream_mark::view const found = marked.look();
@@ -154,15 +153,8 @@ private:
             uses.note_graph(runtime::capture_if_known(found.stream));
         else if (found.now == stream_mark::state::unknown)
             uses.untold = true;
-        else if (placed_stream(found.stream, marked.device()) != own && !(asks_idle && is_idle(marked, found.stream)))
+        else if (placed_stream(found.stream, marked.device()) != own)
             uses.events.push_back(recorded(found.stream, marked.device(), found.id));
-    }
-
-    // Whether the marked stream has nothing to do. False if another stream was found in its place: that one's state says
-    // nothing of it.
-    static bool is_idle(stream_mark const& marked, stream_ref found) {
-        runtime::capture_mode_scope const relaxed;
-        return found == marked.stream() && runtime::succeeded(cudaStreamQuery(found.get()));
     }
 
     // Records an event at the present end of the stream, whose id is `id`. Throws cuda_error.

@@ -36,7 +36,6 @@ struct cuda_pool_statistics {
 /// What another process needs to reach one block of an exported pool. Plain bytes: send them however you like.
 struct exported_block {
     cudaMemPoolPtrExportData data{};
-    std::size_t offset_bytes = 0; ///< where the block begins in what CUDA exports
 };
 
 namespace detail {
@@ -65,10 +64,13 @@ inline std::size_t graph_memory_bytes(int device) {
                "cudaDeviceGetGraphMemAttribute");
     return static_cast<std::size_t>(value);
 }
-/// Gives back what no graph needs that is under way or enqueued. Throws cuda_error.
-inline void trim_graph_memory(int device) {
+/// Gives back what no graph needs that is under way or enqueued; returns the bytes given back. Throws cuda_error.
+inline std::size_t trim_graph_memory(int device) {
     capture_mode_scope const relaxed;
+    std::size_t const before = runtime::graph_memory_bytes(device);
     check_cuda(cudaDeviceGraphMemTrim(device), "cudaDeviceGraphMemTrim");
+    std::size_t const after = runtime::graph_memory_bytes(device);
+    return after < before ? before - after : 0;
 }
 
 /// Owns a memory pool. Any thread may call any member; none blocks.
@@ -124,10 +126,14 @@ public:
         set<std::uint64_t>(cudaMemPoolAttrUsedMemHigh, 0);
     }
 
-    /// Gives unused memory back to the system until at most `keep_bytes` are held. Throws cuda_error.
-    void trim(std::size_t keep_bytes) {
+    /// Gives unused memory back to the system until at most `keep_bytes` are held; returns the bytes given back. Throws
+    /// cuda_error.
+    std::size_t trim(std::size_t keep_bytes) {
         capture_mode_scope const relaxed;
+        std::size_t const before = bytes(cudaMemPoolAttrReservedMemCurrent);
         check_cuda(cudaMemPoolTrimTo(pool_, keep_bytes), "cudaMemPoolTrimTo");
+        std::size_t const after = bytes(cudaMemPoolAttrReservedMemCurrent);
+        return after < before ? before - after : 0; // more than before, if other threads allocate meanwhile
     }
 
     /// Lets kernels and copies of device number `device` use the pool's memory, including what is handed out already. Throws
@@ -160,14 +166,12 @@ public:
         export_to(&handle, cudaMemHandleTypeFabric);
         return handle;
     }
-    /// Exports the block that begins at `begin`; the importer skips `offset_bytes` of it. Throws cuda_error, also if the
-    /// block's pool cannot be exported.
-    static exported_block export_block(void* begin, std::size_t offset_bytes) {
+    /// Exports the block that begins at `begin`. Throws cuda_error, also if the block's pool cannot be exported.
+    static exported_block export_block(void* begin) {
         exported_block block;
         capture_mode_scope const relaxed;
         check_cuda(cudaMemPoolExportPointer(&block.data, begin), "cudaMemPoolExportPointer",
               "export the pool itself first, and pass a live block of it");
-        block.offset_bytes = offset_bytes;
         return block;
     }
 

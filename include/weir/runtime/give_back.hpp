@@ -9,7 +9,7 @@
 // invariant: where it is refused, the memory is as it was, and no error is left on CUDA's per-thread record.
 // order:     cudaFree and cudaFreeHost wait for the device.
 // cost:      the call, and two more to leave captures alone.
-// not for:   memory of CUDA's pools that goes back in a stream's order: see driver/driver_pool.hpp.
+// not for:   what other streams still use: see driver/driver_pool.hpp.
 
 #include <cuda_runtime_api.h>
 #include <weir/runtime/capture.hpp>
@@ -19,7 +19,7 @@ namespace weir {
 inline namespace v0 {
 namespace runtime {
 
-/// Whether CUDA took memory back. `free()`: calls cudaFree or cudaFreeHost, and returns its answer.
+/// Whether CUDA took memory back. `free()`: calls cudaFree, cudaFreeHost or cudaFreeAsync, and returns its answer.
 template <class Free>
 bool gave_back(Free const& free) noexcept {
     try {
