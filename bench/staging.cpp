@@ -350,7 +350,7 @@ void converted(table const& out, scene& s, float* there) {
             }))
             back(), check(locked);
         out.row("convert/to_host/halves_of_device" + with, s.bytes, [&] {
-            staging::copy_converted_to_host_async(ring, s.stream, s.to.data(), count, halves.view()).wait();
+            staging::copy_converted_to_host_async(ring, s.stream, s.to.data(), halves.view(), count).wait();
         });
         if (out.row("convert/to_host/ring" + with, s.bytes, [&] {
                 staging::copy_stored_to_host_async(ring, s.stream, view(of_host, count), static_cast<float const*>(there), count,
@@ -418,7 +418,7 @@ void spilled_by(table const& out, scene& s, std::string const& policy, bool chan
     std::uint64_t step = 0;
     auto const pass = [&] {
         for (auto& each : all) {
-            each.next_use(step + working_set::buffers);
+            each.set_next_use(step + working_set::buffers);
             auto const then = [&] { // while this one cannot leave
                 if (ahead != 0)
                     static_cast<void>(all[(step + ahead) % working_set::buffers].prefetch(s.stream));

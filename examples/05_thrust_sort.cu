@@ -26,8 +26,8 @@ void sort_on_a_pool(cudaStream_t stream) {
         number = static_cast<unsigned>(random() % 1000000);
 
     weir::device_vector<unsigned> xs(pool, stream, numbers);
-    thrust::sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
-    auto const sum = thrust::reduce(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end(), 0ull);
+    thrust::sort(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());
+    auto const sum = thrust::reduce(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size(), 0ull);
 
     std::printf("sorted %zu numbers: %u, ..., %u, ..., %u\n", xs.size(), xs.element_sync(0),
                 xs.element_sync(xs.size() / 2), xs.element_sync(xs.size() - 1));

@@ -35,15 +35,15 @@ int main() try {
         for (float pass = 0; pass <= 4; ++pass)
             for (auto& each : all) {
                 auto const now = each.access(stream); // on the device, in this scope
-                pass == 0 ? thrust::fill(on, now.begin(), now.end(), pass)
-                          : thrust::replace(on, now.begin(), now.end(), pass - 1, pass);
+                pass == 0 ? thrust::fill(on, now.data(), now.data() + now.size(), pass)
+                          : thrust::replace(on, now.data(), now.data() + now.size(), pass - 1, pass);
             }
         return static_cast<std::size_t>(set.state().to_host_bytes + set.state().to_device_bytes);
     });
     std::size_t right = 0;
     for (auto& each : all) {
         auto const now = each.read(stream);
-        right += static_cast<std::size_t>(thrust::count(on, now.begin(), now.end(), 4.0f));
+        right += static_cast<std::size_t>(thrust::count(on, now.data(), now.data() + now.size(), 4.0f));
     }
     std::printf("%zu of %zu numbers are right\n%s\n", right, parts * numbers, set.report().c_str());
     weir::pinned_vector<float> locked(pinned, stream, 2 * numbers);

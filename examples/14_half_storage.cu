@@ -31,9 +31,9 @@ void square(char const* name, weir::device_pool& pool, weir::staging::pinned_rin
     weir::stored_vector<float, Storage> xs(pool, stream, numbers.size(), scale);
     auto const before = ring.state().staged_bytes;
     weir::staging::copy_converted_to_device_async(ring, stream, xs.view(), numbers.data(), numbers.size());
-    thrust::transform(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end(), xs.begin(), squared{});
+    thrust::transform(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size(), xs.data(), squared{});
     std::vector<float> back(numbers.size());
-    weir::staging::copy_converted_to_host_async(ring, stream, back.data(), back.size(), xs.view()).wait();
+    weir::staging::copy_converted_to_host_async(ring, stream, back.data(), xs.view(), back.size()).wait();
     double worst = 0;
     for (std::size_t i = 0; i != numbers.size(); ++i)
         worst = std::max(worst, std::fabs(static_cast<double>(back[i]) / (numbers[i] * numbers[i]) - 1));

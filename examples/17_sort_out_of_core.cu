@@ -57,7 +57,7 @@ std::size_t sort_pieces(weir::device_pool& pool, lane& on, std::vector<piece> co
     on.keys.resize(0);
     for (piece const& each : pieces)
         on.keys.append(each.from, each.count);
-    thrust::sort(weir::interop::thrust::par_nosync(pool, on.keys.stream()), on.keys.begin(), on.keys.end());
+    thrust::sort(weir::interop::thrust::par_nosync(pool, on.keys.stream()), on.keys.data(), on.keys.data() + on.keys.size());
     on.keys.copy_to_async(to);
     return on.keys.size();
 }

@@ -118,7 +118,7 @@ totals join(weir::device_pool& pool, table const& left, table const& right) {
         lane& here = lanes[bucket % lane_count];
         left.gather(bucket, here.left), right.gather(bucket, here.right);
         weir::stream_ref const on = here.left.stream();
-        thrust::sort(par_nosync(pool, on), here.right.begin(), here.right.end());
+        thrust::sort(par_nosync(pool, on), here.right.data(), here.right.data() + here.right.size());
         match const work{here.left.data(), here.right.data(), here.left.size(), here.right.size(), here.sums.data()};
         thrust::for_each_n(par_nosync(pool, on), thrust::make_counting_iterator(std::size_t{0}), threads, work);
     }

@@ -89,7 +89,7 @@ struct network {
     double step() { // the loss
         if (activations.empty()) {
             auto& input = std::get<kept>(activations.emplace_back(kept(pool, stream, numbers)));
-            thrust::sequence(on(), input.begin(), input.end(), 0.0f, 1.0f / numbers);
+            thrust::sequence(on(), input.data(), input.data() + input.size(), 0.0f, 1.0f / numbers);
         }
         for (std::size_t layer = 1; layer <= layers; ++layer)
             if (held const as = held_as(layer); as == held::kept) {
@@ -99,15 +99,15 @@ struct network {
             } else {
                 auto const again = [this, layer](auto, Storage* to, std::size_t size) { compute(layer, target(to, size)); };
                 may_leave here = as == held::spilled ? may_leave(set, numbers) : may_leave(set, numbers, again);
-                here.next_use(2 * layers - layer); // the turn on the way back: the last one leaves first
+                here.set_next_use(2 * layers - layer); // the turn on the way back: the last one leaves first
                 if (as == held::spilled) {         // the others are computed when they are read, and what they read, too
                     auto const now = here.access(stream); // on the device, in this scope
                     compute(layer, target(now.data(), now.size()));
                 }
                 activations.emplace_back(std::move(here));
             }
-        read(layers, [&](source y) { thrust::transform(on(), y.begin(), y.end(), slopes.begin(), first_slope{}); });
-        double const squares = thrust::inner_product(on(), slopes.begin(), slopes.end(), slopes.begin(), 0.0);
+        read(layers, [&](source y) { thrust::transform(on(), y.data(), y.data() + y.size(), slopes.data(), first_slope{}); });
+        double const squares = thrust::inner_product(on(), slopes.data(), slopes.data() + slopes.size(), slopes.data(), 0.0);
         for (std::size_t layer = layers; layer != 0; --layer) {
             activations.pop_back(); // needed no more, which makes room for what is needed soon
             if (layer > how.budget && held_as(layer - how.budget) == held::spilled)

@@ -29,7 +29,7 @@ TEST_CASE("stored_vector: takes the bytes of its storage, and gives them back on
             halves xs(pool, s, 1000);
             CHECK(xs.size() == 1000);
             CHECK(xs.size_bytes() == 2000);
-            CHECK(xs.end() - xs.begin() == 1000);
+            CHECK(xs.view().end() - xs.view().begin() == 1000);
             xs.resize(1500);
             CHECK(xs.capacity() == 1500);
             xs.reserve(2000);
@@ -58,8 +58,8 @@ TEST_CASE("stored_vector: elements are converted by its scale, and change with i
         scaled const kept = std::move(xs);
         CHECK(kept.scale() == 100);
         CHECK(kept.view().scale() == 100);
-        CHECK(kept.begin().base() == kept.data());
-        CHECK(kept.end() - kept.begin() == 3);
+        CHECK(kept.view().begin().base() == kept.data());
+        CHECK(kept.view().end() - kept.view().begin() == 3);
         scaled again(pool, s, 1);
         again.set_element_async(0, 2);
         again.set_scale(8);

@@ -99,7 +99,7 @@ TEST_CASE("thrust: algorithms take their storage from the pool, on the stream, a
             std::vector<int> const host = shuffled(20000);
             weir::device_vector<int> xs(pool, stream, host);
             std::size_t const before = pool.allocations.size();
-            thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+            thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());
             CHECK(xs.to_host_sync<std::vector>() == sorted(host));
             CHECK(pool.allocations.size() > before);
             CHECK(pool.live_blocks() == 1);
@@ -109,10 +109,10 @@ TEST_CASE("thrust: algorithms take their storage from the pool, on the stream, a
             auto const policy = weir::interop::thrust::par_nosync(pool, stream);
             xs.assign(host);
             weir::synchronize(stream);
-            thrust::stable_sort(policy, xs.begin(), xs.end());
+            thrust::stable_sort(policy, xs.data(), xs.data() + xs.size());
             CHECK(xs.to_host_sync<std::vector>() == sorted(host));
             CHECK(pool.live_blocks() == 1);
-            int const sum = thrust::reduce(policy, xs.begin(), xs.end());
+            int const sum = thrust::reduce(policy, xs.data(), xs.data() + xs.size());
             CHECK(sum == thrust::reduce(host.begin(), host.end()));
         },
         visible);
@@ -132,7 +132,7 @@ TEST_CASE("thrust: a policy owns its allocator, and its copies do") {
             CHECK(overwritten_stack(41) == 41u * 42u);
             blocking const copy = policy;
             std::size_t const before = pool.allocations.size();
-            thrust::stable_sort(copy, xs.begin(), xs.end());
+            thrust::stable_sort(copy, xs.data(), xs.data() + xs.size());
             CHECK(pool.allocations.size() > before);
             CHECK(xs.to_host_sync<std::vector>() == sorted(host));
         },
@@ -148,12 +148,12 @@ TEST_CASE("thrust: making a policy orders an algorithm after the stream's work")
             pool_type pool;
             std::vector<int> const host = shuffled(3000);
             weir::device_vector<int> xs(pool, stream, host), ys(pool, stream, xs);
-            thrust::sort(weir::interop::thrust::par(pool, stream), ys.begin(), ys.end());
+            thrust::sort(weir::interop::thrust::par(pool, stream), ys.data(), ys.data() + ys.size());
             xs.zero_async();
-            thrust::sequence(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+            thrust::sequence(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size());
             ys.append(xs);
-            thrust::inclusive_scan(weir::interop::thrust::par(pool, stream), xs.begin(), xs.begin() + 100,
-                                   xs.begin());
+            thrust::inclusive_scan(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + 100,
+                                   xs.data());
             CHECK(xs.element_sync(99) == 99 * 100 / 2);
             CHECK(xs.element_sync(100) == 100);
             std::vector<int> const both = ys.to_host_sync<std::vector>();
@@ -173,11 +173,11 @@ TEST_CASE("thrust: algorithms read and write floats that are stored in fewer bit
             pool_type pool;
             weir::stored_vector<float, __half> xs(pool, stream, 300, 0.5f);
             auto const policy = weir::interop::thrust::par(pool, stream);
-            thrust::sequence(policy, xs.begin(), xs.end(), 300.f, -1.f);
-            thrust::sort(policy, xs.begin(), xs.end());
-            thrust::transform(policy, xs.begin(), xs.end(), xs.begin(), thrust::negate<float>());
-            thrust::inclusive_scan(policy, xs.begin(), xs.begin() + 3, xs.begin());
-            CHECK(thrust::reduce(policy, xs.begin(), xs.begin() + 5, 0.f) == -(1.f + 3 + 6 + 4 + 5));
+            thrust::sequence(policy, xs.data(), xs.data() + xs.size(), 300.f, -1.f);
+            thrust::sort(policy, xs.data(), xs.data() + xs.size());
+            thrust::transform(policy, xs.data(), xs.data() + xs.size(), xs.data(), thrust::negate<float>());
+            thrust::inclusive_scan(policy, xs.data(), xs.data() + 3, xs.data());
+            CHECK(thrust::reduce(policy, xs.data(), xs.data() + 5, 0.f) == -(1.f + 3 + 6 + 4 + 5));
             CHECK(xs.element_sync(299) == -300);
         },
         visible);
@@ -446,7 +446,7 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
     std::vector<int> const host = shuffled(std::size_t{1} << 24); // some milliseconds
     weir::device_vector<int> xs(pool, stream, host);
     weir::synchronize(stream);
-    thrust::sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+    thrust::sort(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());
     CHECK(cudaStreamQuery(stream) == cudaSuccess);
 
     struct gate {
@@ -462,7 +462,7 @@ TEST_CASE("thrust: 'par' returns when the algorithm is done, 'par_nosync' while 
     } closed;
     xs.assign(host);
     weir::check_cuda(cudaLaunchHostFunc(stream, &gate::wait, &closed), "cudaLaunchHostFunc");
-    thrust::sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+    thrust::sort(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size());
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
     CHECK_FALSE(closed.given_up);
     closed.open = true;
@@ -530,23 +530,23 @@ struct named_algorithm {
 named_algorithm const algorithms[]{
     {"stable_sort", true,
      [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>&) {
-         thrust::stable_sort(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end());
+         thrust::stable_sort(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size());
      }},
     {"stable_sort_by_key", true,
      [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
-         thrust::stable_sort_by_key(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end(), ys.begin());
+         thrust::stable_sort_by_key(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size(), ys.data());
      }},
     {"reduce", false,
      [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>&) {
-         thrust::reduce(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+         thrust::reduce(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());
      }},
     {"inclusive_scan", false,
      [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
-         thrust::inclusive_scan(weir::interop::thrust::par_nosync(pool, stream), xs.begin(), xs.end(), ys.begin());
+         thrust::inclusive_scan(weir::interop::thrust::par_nosync(pool, stream), xs.data(), xs.data() + xs.size(), ys.data());
      }},
     {"copy_if", false,
      [](pool_type& pool, cudaStream_t stream, weir::device_vector<int>& xs, weir::device_vector<int>& ys) {
-         thrust::copy_if(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end(), ys.begin(), is_odd{});
+         thrust::copy_if(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size(), ys.data(), is_odd{});
      }},
 };
 } // namespace
@@ -662,7 +662,7 @@ TEST_CASE("thrust: a pool without room is said to be one, and nothing leaks") {
                 bool threw = false;
                 try {
                     for (int i = 0; i < 4; ++i)
-                        thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());
+                        thrust::stable_sort(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());
                 } catch (weir::out_of_memory const&) {
                     threw = true;
                 }

@@ -67,6 +67,8 @@ static_assert(std::is_convertible_v<with_stream, stream_ref> && std::is_converti
 static_assert(!std::is_constructible_v<stream_ref, void*>); // numbers are refused with a sentence: tests/refuse
 static_assert(!std::is_constructible_v<stream_ref, gets_int> && !std::is_constructible_v<stream_ref, gets_from_lvalue>);
 static_assert(!std::is_default_constructible_v<stream_ref>);
+static_assert(std::is_convertible_v<stream_ref, cudaStream_t> && !std::is_convertible_v<stream_ref, bool>);
+static_assert(!std::is_constructible_v<bool, stream_ref>);
 
 TEST_CASE("stream: takes whatever is or has a stream") {
     support::every_schedule([] {
@@ -109,6 +111,27 @@ TEST_CASE("stream: names of one stream are equal") {
         CHECK(copy == b);
         CHECK_FALSE(copy == name);
     });
+}
+
+TEST_CASE("stream: goes where CUDA takes a stream, and compares with whatever has one") {
+    cudaStream_t s = nullptr, other = nullptr;
+    check_cuda(cudaStreamCreate(&s), "cudaStreamCreate");
+    check_cuda(cudaStreamCreate(&other), "cudaStreamCreate");
+    stream_ref const named = s;
+    CHECK(cudaStreamSynchronize(named) == cudaSuccess);
+    for (stream_ref const each : {named, stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(cudaStream_t{})}) {
+        cudaStream_t const handle = each;
+        CHECK(handle == each.get());
+        CHECK(stream_ref(handle) == each);
+    }
+    CHECK((named == s && s == named && named == converts{s} && with_get{s} == named));
+    CHECK((named != other && other != named && named != with_stream{other} && with_value{other} != named));
+    CHECK(stream_ref(weir::default_stream) == cudaStream_t{}); // null is the default stream here, too
+    CHECK(stream_ref(weir::on_host) != cudaStream_t{});
+    CHECK(sentence_of<weir::usage_error>([] { static_cast<void>(static_cast<cudaStream_t>(stream_ref(weir::on_host))); }) ==
+          "weir: the host is no stream of CUDA's; name a stream for work on a device");
+    check_cuda(cudaStreamDestroy(s), "cudaStreamDestroy");
+    check_cuda(cudaStreamDestroy(other), "cudaStreamDestroy");
 }
 
 TEST_CASE("stream: ids are never used again, whatever becomes of handles") {

@@ -365,8 +365,8 @@ private:
             return attempt([&] { helped = set_->spill(1) != 0; }) && helped;
         switch (pick(6)) {
         case 0:
-            of.it->next_use(pick(10));
-            of.it->cost(1);
+            of.it->set_next_use(pick(10));
+            of.it->set_cost(1);
             return of.it->is_on_device();
         case 1:
             end(of);

@@ -101,7 +101,7 @@ void check_all_ways(pinned_ring& ring, weir::stream_ref stream, std::size_t coun
     std::fill(source.begin(), source.end(), Element{9}); // it was read
     CHECK(elements<Element, Storage>(there.contents_of(stream), scale) == expected);
     std::vector<Element> back(count);
-    copy_converted_to_host_async(ring, stream, back.data(), count, view).wait();
+    copy_converted_to_host_async(ring, stream, back.data(), view, count).wait();
     CHECK(back == expected);
     numbers<Element> const whole(expected);
     std::vector<Storage> stored(count);
@@ -158,7 +158,7 @@ TEST_CASE("converted_copy: runs after what is on the stream and before what come
         copy_converted_to_device_async(here.ring, s, view, row.data(), count);
         std::vector<float> back(count);
         std::vector<__half> stored(count);
-        pending_copy copy = copy_converted_to_host_async(here.ring, s, back.data(), count, view);
+        pending_copy copy = copy_converted_to_host_async(here.ring, s, back.data(), view, count);
         weir::check_cuda(cudaMemsetAsync(there.data(), 0, view.size_bytes(), s), "cudaMemsetAsync");
         pending_copy other = copy_stored_to_host_async(here.ring, s, converting_view<float, __half>(stored),
                                                        static_cast<float const*>(whole.data()), count, converter{});
@@ -186,7 +186,7 @@ TEST_CASE("converted_copy: page-locked targets take one kernel, and page-locked 
         converting_view<float, __half> const view(there.data(), count), of_host(halves, count);
         copy_converted_to_device_async(here.ring, s, view, static_cast<float const*>(locked), count);
         std::fill(locked, locked + count, 0.f); // it was read
-        copy_converted_to_host_async(here.ring, s, locked, count, view).wait();
+        copy_converted_to_host_async(here.ring, s, locked, view, count).wait();
         CHECK(std::equal(row.begin(), row.end(), locked));
         CHECK(here.ring.state().staged_bytes == 2 * view.size_bytes());
         converter const once;
@@ -218,12 +218,12 @@ TEST_CASE("converted_copy: a full ring waits, whatever else it does, unless it r
             std::vector<float> back(count);
             if (action == full_action::refuse) {
                 CHECK_THROWS_AS(copy_converted_to_device_async(here.ring, s, view, row.data(), count), weir::out_of_memory);
-                CHECK_THROWS_AS(copy_converted_to_host_async(here.ring, s, back.data(), count, view).wait(),
+                CHECK_THROWS_AS(copy_converted_to_host_async(here.ring, s, back.data(), view, count).wait(),
                                 weir::out_of_memory);
                 continue;
             }
             copy_converted_to_device_async(here.ring, s, view, row.data(), count);
-            copy_converted_to_host_async(here.ring, s, back.data(), count, view).wait();
+            copy_converted_to_host_async(here.ring, s, back.data(), view, count).wait();
             CHECK(back == row);
             CHECK(here.ring.state().left_to_cuda == 0);
             CHECK(here.ring.state().waits != 0);
@@ -247,10 +247,10 @@ TEST_CASE("converted_copy: what cannot be is refused before anything is enqueued
         };
         char const* const sizes = "got a view of 9 and 10 elements";
         says([&] { copy_converted_to_device_async(here.ring, s, view, row.data(), 10); }, sizes);
-        says([&] { copy_converted_to_host_async(here.ring, s, row.data(), 10, view).wait(); }, sizes);
+        says([&] { copy_converted_to_host_async(here.ring, s, row.data(), view, 10).wait(); }, sizes);
         says([&] { copy_stored_to_host_async(here.ring, s, of_host, row.data(), 10, convert).wait(); }, sizes);
         says([&] { copy_converted_to_device_async(here.ring, s, view, none, 9); }, "null");
-        says([&] { copy_converted_to_host_async(here.ring, s, static_cast<float*>(nullptr), 9, view).wait(); }, "null");
+        says([&] { copy_converted_to_host_async(here.ring, s, static_cast<float*>(nullptr), view, 9).wait(); }, "null");
         says([&] { copy_stored_to_host_async(here.ring, s, of_host, none, 9, convert).wait(); }, "null");
         says([&] { copy_converted_to_device_async(here.ring, on_host, view, row.data(), 9); }, "'on_host'");
         CHECK(convert.calls == 0);
@@ -349,7 +349,7 @@ TEST_CASE("converted_copy: whatever call fails, a copy is made or says so, and t
         [] { return std::make_unique<state>(); },
         [](state& x) {
             copy_converted_to_device_async(x.here.ring, x.s, x.view, x.row.data(), x.row.size());
-            copy_converted_to_host_async(x.here.ring, x.s, x.back.data(), x.row.size(), x.view).wait();
+            copy_converted_to_host_async(x.here.ring, x.s, x.back.data(), x.view, x.row.size()).wait();
             copy_stored_to_host_async(x.here.ring, x.s, converting_view<float, __half>(x.halves),
                                       static_cast<float const*>(x.whole.data()), x.row.size(), converter{})
                 .wait();

@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("spill: twice the budget, round and round: each buffer keeps 
                         expected.push_back(written(buffer_bytes, was_written ? static_cast<unsigned>(step - 6) : here::seed_of(i)));
                         if (writes)
                             write(s.buffers[i].access(stream), static_cast<unsigned>(step));
-                        s.buffers[i].next_use(step + 6);
+                        s.buffers[i].set_next_use(step + 6);
                         if (ahead)
                             CHECK(s.buffers[next].prefetch(stream));
                         CHECK(s.set.state().in_use_bytes <= 3 * buffer_bytes);
@@ -167,7 +167,7 @@ TEST_CASE("spill: a policy chooses who leaves, and an access keeps its buffer") 
 
         stage<by_next_use> planned(4, 4);
         for (std::size_t i = 0; i != 4; ++i)
-            planned.buffers[i].next_use(std::vector<std::size_t>{2, 9, 5, 9}[i]);
+            planned.buffers[i].set_next_use(std::vector<std::size_t>{2, 9, 5, 9}[i]);
         for (char const* const left : {"0-23", "0-2-", "0---", "----"}) { // of two that are equal the older one
             CHECK(planned.set.spill(1) == buffer_bytes);
             CHECK(planned.resident() == left);
@@ -175,8 +175,8 @@ TEST_CASE("spill: a policy chooses who leaves, and an access keeps its buffer") 
         planned.check_contents();
 
         stage<by_cost_and_size> weighed(4, 4);
-        weighed.buffers[0].cost(100.0 * buffer_bytes);
-        weighed.buffers[3].cost(0.001 * buffer_bytes);
+        weighed.buffers[0].set_cost(100.0 * buffer_bytes);
+        weighed.buffers[3].set_cost(0.001 * buffer_bytes);
         for (char const* const left : {"012-", "0-2-", "0---"}) {
             CHECK(weighed.set.spill(1) == buffer_bytes);
             CHECK(weighed.resident() == left);
@@ -257,8 +257,8 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(ring, s.stream); }), "cannot access that buffer");
         buffer curious(s.set, buffer_bytes, [&](weir::stream_ref on, unsigned char* p, std::size_t count) {
             CHECK(itself->is_on_device());
-            itself->cost(1);
-            itself->next_use(1);
+            itself->set_cost(1);
+            itself->set_next_use(1);
             CHECK_FALSE(itself->spill());
             weir::check_cuda(cudaMemsetAsync(p, 4, count, on.get()), "cudaMemsetAsync");
         });
@@ -736,8 +736,8 @@ TEST_CASE("spill: a handler below the set may ask about all buffers, spill and e
                         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { look(*each, stream); }), "cannot bring in");
                 for (std::size_t i = buffers.size(); i-- != 0;) { // the one that arrives is the last
                     std::unique_ptr<buffer>& each = buffers[i];
-                    each->next_use(asked);
-                    each->cost(1.0);
+                    each->set_next_use(asked);
+                    each->set_cost(1.0);
                     if (what == handler::spills_some && all->spill(1) != 0)
                         return true;
                     if (what == handler::ends_what_arrives) {

@@ -118,13 +118,6 @@ public:
     T* data() noexcept { return reinterpret_cast<T*>(this->block_.data); }
     T const* data() const noexcept { return reinterpret_cast<T const*>(this->block_.data); }
 
-    /// Pointers, for CUB, kernels, and Thrust with an execution policy. Host code may dereference only those of a pinned
-    /// vector.
-    T* begin() noexcept { return data(); }
-    T* end() noexcept { return data() + size(); }
-    T const* begin() const noexcept { return data(); }
-    T const* end() const noexcept { return data() + size(); }
-
     std::size_t size() const noexcept { return this->size_bytes() / sizeof(T); }
 
     /// The number of elements that it can hold without asking the pool.
@@ -202,7 +195,33 @@ public:
     device_vector& operator=(device_vector&&) noexcept = default;
     device_vector(device_vector const&) = delete; // weir: copy it with 'device_vector<T>(xs.pool(), xs.stream(), xs)'
     device_vector& operator=(device_vector const&) = delete; // weir: copy the elements with 'xs.assign(ys)'
+    using container::detail::elements<T, memory_space::device>::resize;
 
+    /// Refused: added elements are not initialised, since that would take a kernel.
+    template <class Count, class Value, class = std::enable_if_t<std::is_integral_v<Count>>>
+    device_vector(pool_ref<memory_space::device> pool, stream_ref stream, Count, Value const&) : device_vector(pool, stream) {
+        static_assert(sizeof(Value) == 0,
+                      "weir: a device_vector does not fill its elements; make it with a size alone, and fill it with "
+                      "'zero_async', thrust::fill or a kernel of yours");
+    }
+    template <class Value>
+    void resize(std::size_t, Value const&) {
+        static_assert(sizeof(Value) == 0,
+                      "weir: a device_vector does not fill added elements; 'resize(n)', and fill them with thrust::fill or a "
+                      "kernel of yours");
+    }
+    /// Refused: the host does not reach the elements, and an iterator would say that it does.
+    template <class Element = T>
+    Element* begin() const {
+        static_assert(sizeof(Element) == 0,
+                      "weir: the host does not reach the elements of a device_vector, so it has no iterators; give algorithms "
+                      "for the device 'xs.data()' and 'xs.data() + xs.size()', or read 'xs.to_host_sync<std::vector>()'");
+        return nullptr;
+    }
+    template <class Element = T>
+    Element* end() const {
+        return begin<Element>();
+    }
     /// Refused: the host does not reach the elements.
     template <class Index = std::size_t>
     T& operator[](Index) const {
@@ -244,6 +263,11 @@ public:
         this->read_sync(0, host.data(), this->size_bytes());
         return host;
     }
+    /// Refused: no header of weir's names a container of the standard library.
+    template <class Container = void>
+    void to_host_sync() const {
+        static_assert(sizeof(Container*) == 0, "weir: say into what: 'xs.to_host_sync<std::vector>()'");
+    }
 
     /// Enqueues a copy of the elements to `target`, host or device memory, which must live until the stream has made the
     /// copy. If `target` is pageable (ordinary host memory), CUDA blocks.
@@ -252,6 +276,15 @@ public:
     /// Copies the elements to `target` and blocks until the stream has done it. Throws usage_error while the stream is
     /// captured.
     void copy_to_sync(T* target) const { this->read_sync(0, target, this->size_bytes()); }
+
+    /// The same into a std::vector, span or pinned_vector of T. Throws usage_error if it has not as many elements.
+    template <class Range, class = container::detail::if_holds<Range, T>>
+    void copy_to_sync(Range&& target) const {
+        if (container::detail::size_of(target) != this->size())
+            throw usage_error("weir: " + base::number_text(this->size()) + " elements cannot be copied to " +
+                              base::number_text(container::detail::size_of(target)) + "; 'resize' the target first");
+        copy_to_sync(target.data());
+    }
 
     /// Overwrites the elements with zero bytes, on the stream. Does not block.
     void zero_async() { this->zero_bytes(); }
@@ -266,6 +299,27 @@ public:
     pinned_vector& operator=(pinned_vector&&) noexcept = default;
     pinned_vector(pinned_vector const&) = delete; // weir: copy it with 'pinned_vector<T>(xs.pool(), xs.stream(), xs)'
     pinned_vector& operator=(pinned_vector const&) = delete; // weir: copy the elements with 'xs.assign(ys)'
+    using container::detail::elements<T, memory_space::pinned>::resize;
+
+    /// `count` elements, each a copy of `value`.
+    pinned_vector(pool_ref<memory_space::pinned> pool, stream_ref stream, std::size_t count, T const& value)
+        : pinned_vector(pool, stream) {
+        resize(count, value);
+    }
+
+    /// Makes the size `count`; added elements are copies of `value`, which may be one of the elements.
+    void resize(std::size_t count, T const& value) {
+        T const filling = value;
+        std::size_t const before = this->size();
+        resize(count);
+        for (std::size_t i = before; i < count; ++i)
+            (*this)[i] = filling;
+    }
+
+    T* begin() noexcept { return this->data(); }
+    T* end() noexcept { return this->data() + this->size(); }
+    T const* begin() const noexcept { return this->data(); }
+    T const* end() const noexcept { return this->data() + this->size(); }
 
     /// The element at `index`, which must be less than size().
     T& operator[](std::size_t index) noexcept { return this->data()[index]; }

@@ -9,7 +9,7 @@
 //
 //     weir::stored_vector<float, __half> xs(pool, stream, count);
 //     fill<<<grid, block, 0, stream>>>(xs.view());                // in the kernel: view[i] = 0.5f * i;
-//     weir::staging::copy_converted_to_host_async(ring, stream, floats.data(), count, xs.view());
+//     weir::staging::copy_converted_to_host_async(ring, stream, floats.data(), xs.view(), count);
 //
 // invariant: as for vector. All elements have one scale, which only a change of its own changes.
 // order:     see 'pooled': the memory is valid on the vector's stream.
@@ -60,11 +60,18 @@ public:
     /// The elements, for kernels and algorithms: valid as long as 'data'.
     view_type view() { return {data(), size(), scale_}; }
     const_view_type view() const { return {data(), size(), scale_}; }
-    /// Iterators over the elements, for CUB, and Thrust with an execution policy.
-    auto begin() { return view().begin(); }
-    auto end() { return view().end(); }
-    auto begin() const { return view().begin(); }
-    auto end() const { return view().end(); }
+    /// Refused, as a device_vector's.
+    template <class Number = Storage>
+    Number* begin() const {
+        static_assert(sizeof(Number) == 0,
+                      "weir: the host does not reach the numbers of a stored_vector, so it has no iterators; give algorithms "
+                      "for the device those of 'xs.view()'");
+        return nullptr;
+    }
+    template <class Number = Storage>
+    Number* end() const {
+        return begin<Number>();
+    }
 
     /// What one unit of storage is worth.
     Element scale() const noexcept { return scale_; }

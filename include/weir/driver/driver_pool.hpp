@@ -123,6 +123,7 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         blocks_.deallocate(stream, p, bytes, alignment);
     }
+    using resource::pool_base<driver_pool_of>::deallocate;
 
     /// Notes that work on `stream` uses the block that was allocated at `p` (its start: an address inside it is not looked up).
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
@@ -27,6 +28,14 @@ inline namespace v0 {
 /// What CUDA lets one set on a memory pool. Set in a chain: driver_pool_options{}.limit(8 * GiB).name("frames").
 class driver_pool_options {
 public:
+    driver_pool_options() = default;
+    /// Refused: a number does not say what it limits.
+    template <class Number, std::enable_if_t<std::is_arithmetic_v<Number>, int> = 0>
+    driver_pool_options(Number) {
+        static_assert(sizeof(Number) == 0, "weir: a pool takes numbers by name: 'driver_pool_options{}.limit(bytes)', "
+                                           "'driver_pool_options{}.reserve(bytes)'");
+    }
+
     /// The pool's name in reports and errors; 'driver' by default.
     driver_pool_options& name(text name) { return name_ = std::move(name), *this; }
     /// The number of the device that the memory lies on and whose default streams are meant. For pinned and managed memory: the

@@ -7,7 +7,7 @@
 // from the pool and give it back on the stream. So no algorithm calls cudaMalloc or cudaFree, which wait for the whole device.
 // Thrust's own containers need an allocator, or a resource of thrust::mr:
 //
-//     thrust::sort(weir::interop::thrust::par(pool, stream), xs.begin(), xs.end());  // a weir::device_vector
+//     thrust::sort(weir::interop::thrust::par(pool, stream), xs.data(), xs.data() + xs.size());  // a weir::device_vector
 //
 //     thrust::device_vector<float, weir::interop::thrust::allocator<float>> ys(n, {pool, stream});
 //     thrust::universal_vector<float, weir::interop::thrust::universal_allocator<float>> us(n, {managed_pool, stream});

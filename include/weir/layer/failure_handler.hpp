@@ -203,6 +203,7 @@ public:
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
+    using wrapper::deallocate;
 
     /// As the wrapped pool's. If there is no room, the handler is asked as if 'suspended_bytes' were to be allocated on the
     /// host. It should free memory of the device. False only once the handler said no.

@@ -103,6 +103,7 @@ public:
         else
             second_.deallocate(stream, p, bytes, alignment);
     }
+    using resource::pool_base<fallback>::deallocate;
 
     /// Forwarded to the pool that owns the block. Exists if both pools have it. Throws as that pool does.
     template <class A = first_pool, class B = second_pool,

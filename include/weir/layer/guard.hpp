@@ -148,6 +148,7 @@ public:
         if (found.now == fate::live && !found.mark_has_ended() && (!on_ended || wait_for_work()))
             this->pool_.deallocate(on_ended ? stream_ref(on_host) : stream, p, found.bytes, found.alignment);
     }
+    using wrapper::deallocate;
 
     /// Call this before cudaStreamDestroy(stream). If live blocks are to be freed on the stream, because it allocated them or
     /// their container is on it, or are marked for it ('used_on'), the handler gets a sentence that lists them. Returns how

@@ -84,6 +84,7 @@ public:
         if (p)
             give(bytes);
     }
+    using wrapper::deallocate;
 
     /// As the wrapped pool's; the blocks that end no longer count.
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>

@@ -83,6 +83,7 @@ public:
         }
         this->pool_.deallocate(stream, p, bytes, alignment);
     }
+    using wrapper::deallocate;
 
     /// As the wrapped pool's; the blocks that end are taken off the counts.
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>

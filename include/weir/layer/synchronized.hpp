@@ -53,6 +53,7 @@ public:
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         this->locked()->deallocate(stream, p, bytes, alignment);
     }
+    using wrapper::deallocate;
 
 private:
     friend wrapper;

@@ -144,6 +144,7 @@ public:
             return pools::detail::give_by_default(rule_, block, stream, device());
         rule_.give(block, stream);
     }
+    using resource::pool_base<pool>::deallocate;
 
     /// Notes that work on `stream` uses the block that was allocated at `p` (its start: an address inside it is not looked up).
     /// The free waits for all that is enqueued on `stream` before the free, so once is enough, at any time (PyTorch's
@@ -311,7 +312,6 @@ public:
 
 private:
     static constexpr char const* is_suspended = "the pool is suspended; call 'resume' first";
-
     auto const& held() const noexcept { return supply_.held(); }
 
     // Adds the bytes that go back to `given`. Returns the bytes still held, with those that 'resume' would get.

@@ -163,6 +163,7 @@ public:
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         held_->deallocate(stream, p, bytes, alignment);
     }
+    using resource::pool_base<any_pool>::deallocate;
     std::size_t before_destroy(stream_ref stream) { return held_->before_destroy(stream); }
     resource::detail::shared_pool_life in_container(void* p, stream_ref stream) noexcept {
         return ref_.in_container(p, stream);

@@ -88,6 +88,19 @@ public:
         }
     }
 
+    /// Refused: who asks for memory says which stream uses it first, and who gives it back how large it is.
+    template <class Bytes>
+    void* allocate(Bytes) {
+        static_assert(sizeof(Bytes) == 0, "weir: 'allocate' takes the stream first: 'allocate(stream, bytes)'; memory that no "
+                                          "stream uses yet is 'allocate_sync(bytes)'");
+        return nullptr;
+    }
+    template <class Stream>
+    void deallocate(Stream const&, void*) {
+        static_assert(sizeof(Stream) == 0, "weir: 'deallocate' takes the bytes of the allocation too: 'deallocate(stream, p, "
+                                           "bytes)'; layer::sized remembers them");
+    }
+
     /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as
     /// `allocate`.
     [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment) {

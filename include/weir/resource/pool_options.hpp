@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <type_traits>
 #include <utility>
 #include <weir/base/stand_ins.hpp>
 #include <weir/base/text.hpp>
@@ -35,6 +36,14 @@ enum class violation_action : unsigned char {
 
 class pool_options {
 public:
+    pool_options() = default;
+    /// Refused: a number does not say what it limits.
+    template <class Number, std::enable_if_t<std::is_arithmetic_v<Number>, int> = 0>
+    pool_options(Number) {
+        static_assert(sizeof(Number) == 0, "weir: a pool takes numbers by name: 'pool_options{}.limit(bytes)', "
+                                           "'pool_options{}.reserve(bytes)'");
+    }
+
     /// The number of the device that the memory lies on; any_device, the default: the device current when the pool is made.
     pool_options& device(int number) noexcept {
         device_ = number;

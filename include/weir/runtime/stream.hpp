@@ -54,6 +54,8 @@ template <class T>
 inline constexpr bool names_a_stream =
     !is_number<T> && (std::is_convertible_v<T const&, cudaStream_t> || runtime::detail::has_get<T>::value ||
                       runtime::detail::has_stream<T>::value || runtime::detail::has_value<T>::value);
+template <class T>
+using if_other_stream = std::enable_if_t<names_a_stream<T> && !std::is_same_v<T, stream_ref>>;
 } // namespace runtime::detail
 
 /// The default stream that the including file means: the calling thread's own one if the file is compiled with per-thread
@@ -89,6 +91,14 @@ public:
 
     /// CUDA's handle; for 0, cudaStreamLegacy or cudaStreamPerThread; null if is_host().
     cudaStream_t get() const noexcept { return stream_; }
+    /// The same where CUDA asks for a stream: 'kernel<<<grid, block, 0, xs.stream()>>>'. Throws usage_error for the host, since
+    /// null would be a default stream.
+    operator cudaStream_t() const {
+        if (is_host_)
+            throw usage_error("weir: the host is no stream of CUDA's; name a stream for work on a device");
+        return stream_;
+    }
+    operator bool() const = delete; // weir: a stream is neither true nor false; ask 'is_host()'
     /// Whether this names the host, not a stream.
     bool is_host() const noexcept { return is_host_; }
 
@@ -116,6 +126,24 @@ private:
     cudaStream_t stream_;
     bool is_host_ = false;
 };
+
+// With a handle, or an object that has one, by the stream that it names here.
+template <class Stream, class = runtime::detail::if_other_stream<Stream>>
+[[gnu::always_inline]] inline bool operator==(stream_ref a, Stream const& b) {
+    return a == stream_ref(b);
+}
+template <class Stream, class = runtime::detail::if_other_stream<Stream>>
+[[gnu::always_inline]] inline bool operator==(Stream const& a, stream_ref b) {
+    return stream_ref(a) == b;
+}
+template <class Stream, class = runtime::detail::if_other_stream<Stream>>
+[[gnu::always_inline]] inline bool operator!=(stream_ref a, Stream const& b) {
+    return a != stream_ref(b);
+}
+template <class Stream, class = runtime::detail::if_other_stream<Stream>>
+[[gnu::always_inline]] inline bool operator!=(Stream const& a, stream_ref b) {
+    return stream_ref(a) != b;
+}
 
 namespace runtime {
 

@@ -9,7 +9,7 @@
 //
 //     weir::stored_vector<float, __half> xs(pool, stream, floats.size());
 //     staging::copy_converted_to_device_async(ring, stream, xs.view(), floats.data(), floats.size());
-//     staging::copy_converted_to_host_async(ring, stream, floats.data(), floats.size(), xs.view()).wait();
+//     staging::copy_converted_to_host_async(ring, stream, floats.data(), xs.view(), floats.size()).wait();
 //     staging::copy_stored_to_host_async(ring, stream, halves_on_the_host, device_floats, count,   // a weir::converting_view
 //                                        converting::converting_kernel{}).wait();                     // converting_kernel.cuh
 //
@@ -79,8 +79,8 @@ void copy_converted_to_device_async(pinned_ring& ring, stream_ref stream, conver
 /// Enqueues a copy of the elements of `from`, memory of the ring's device, to the `count` ones at `to`, host memory. The host
 /// converts them as they arrive; what it returns does the rest. Everything else is as for 'copy_to_host_async' and above.
 template <class Element, class Storage>
-pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, Element* to, std::size_t count,
-                                          converting_view<Element, Storage> from) {
+pending_copy copy_converted_to_host_async(pinned_ring& ring, stream_ref stream, Element* to,
+                                          converting_view<Element, Storage> from, std::size_t count) {
     using stored = std::remove_const_t<Storage>;
     detail::require_as_many(from.size(), count);
     detail::conversion how = detail::conversion_of<Element, stored>(from.scale());

@@ -197,8 +197,6 @@ public:
     T* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return record_ ? record_->bytes / sizeof(T) : 0; }
     std::size_t size_bytes() const noexcept { return record_ ? record_->bytes : 0; }
-    T* begin() const noexcept { return data(); }
-    T* end() const noexcept { return data() + size(); }
     stream_ref stream() const noexcept { return stream_; }
 
 private:
@@ -292,10 +290,10 @@ public:
     bool is_on_device() const { return core_->ledger().is_on_device(record()); }
 
     /// Declares when the buffer is needed next, as a number of any clock that counts up, such as a step: for by_next_use.
-    void next_use(std::uint64_t when) { core_->ledger().declare(record(), &detail::spill_record::next_use, when); }
+    void set_next_use(std::uint64_t when) { core_->ledger().declare(record(), &detail::spill_record::next_use, when); }
     /// Declares what it costs to have the buffer again, in a unit that all buffers share: for by_cost_and_size. By default a
     /// buffer costs its bytes.
-    void cost(double of_return) { core_->ledger().declare(record(), &detail::spill_record::cost, of_return); }
+    void set_cost(double of_return) { core_->ledger().declare(record(), &detail::spill_record::cost, of_return); }
 
 private:
     template <class Make, class = decltype(std::declval<Make&>()())>
