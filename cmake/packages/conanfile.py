@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""weir for Conan 2: 'conan create cmake/packages' in a clone, then 'self.requires("weir/0.1.0")'.
+"""weir for Conan 2: 'conan create cmake/packages' in a clone, then 'self.requires("weir/0.2.0")'.
 
 The package holds what 'cmake --install' installs. Consumers find it by weir's own package configuration, which looks for the CUDA
 toolkit of their machine, since Conan has none: they use CMakeToolchain, and need no file of CMakeDeps'.

@@ -100,7 +100,7 @@ def installed():
          "none", at)
     asks("find_package(weir REQUIRED OPTIONAL_COMPONENTS gpu)\nif(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()",
          "here", at)
-    asks("include(FetchContent)\nFetchContent_Declare(weir URL /nowhere FIND_PACKAGE_ARGS 0.1)\nFetchContent_MakeAvailable(weir)\n"
+    asks("include(FetchContent)\nFetchContent_Declare(weir URL /nowhere FIND_PACKAGE_ARGS 0.2)\nFetchContent_MakeAvailable(weir)\n"
          "if(TARGET weir::weir)\nmessage(FATAL_ERROR \"here\")\nendif()", "here", at)
     asks("find_package(weir REQUIRED)", "WEIR_CUDA_INCLUDE_DIR is '/nowhere', which holds no cuda_runtime_api.h", at,
          "-DWEIR_CUDA_INCLUDE_DIR=/nowhere")
