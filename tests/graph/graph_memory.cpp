@@ -9,6 +9,7 @@
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
+#include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
 #include <utility>
@@ -23,59 +24,16 @@
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/upstream/virtual_memory.hpp>
 
+using support::copy;
+using support::drain;
+using support::fill;
+using support::first_byte;
+using support::recording;
 using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
 namespace {
-
-// A captured graph and what launches it.
-class recording {
-public:
-    explicit recording(cudaStream_t stream) : stream_(stream) {
-        check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-    }
-    recording(recording const&) = delete;
-    recording& operator=(recording const&) = delete;
-    ~recording() {
-        if (launchable_)
-            static_cast<void>(cudaGraphExecDestroy(launchable_));
-        if (graph_)
-            static_cast<void>(cudaGraphDestroy(graph_));
-    }
-    void end() {
-        check_cuda(cudaStreamEndCapture(stream_, &graph_), "cudaStreamEndCapture");
-        check_cuda(cudaGraphInstantiate(&launchable_, graph_, 0), "cudaGraphInstantiate");
-    }
-    // Ends in vain.
-    void spoil() {
-        static_cast<void>(cudaStreamSynchronize(stream_));
-        CHECK(cudaStreamEndCapture(stream_, &graph_) == cudaErrorStreamCaptureInvalidated);
-        static_cast<void>(cudaGetLastError());
-    }
-    void launch(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(launchable_, stream), "cudaGraphLaunch"); }
-    cudaGraph_t graph() const { return graph_; }
-
-private:
-    cudaStream_t stream_;
-    cudaGraph_t graph_ = nullptr;
-    cudaGraphExec_t launchable_ = nullptr;
-};
-
-void fill(void* p, int value, std::size_t bytes, cudaStream_t s) {
-    check_cuda(cudaMemsetAsync(p, value, bytes, s), "cudaMemsetAsync");
-}
-void copy(void* to, void const* from, std::size_t bytes, cudaStream_t s) {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s), "cudaMemcpyAsync");
-}
-int first_byte(void const* p) {
-    unsigned char byte = 0;
-    check_cuda(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    return byte;
-}
-void drain(cudaStream_t s) {
-    check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-}
 
 using memory_of = weir::graph_memory<weir::device_pool>;
 

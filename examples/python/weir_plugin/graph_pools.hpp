@@ -4,21 +4,22 @@
 // Which memory may a CUDA graph of PyTorch's use, and until when?
 //
 // PyTorch names a pool by an id, says when a capture into it begins and ends, and when a graph that uses it is gone. Several
-// graphs may share an id; they are then launched in the order of their captures. So each id has one pool of its own for each
-// captured stream: bytes that were freed on a stream are free for later nodes of that stream, in this graph and the next.
-// A block that another captured stream uses as well (record_stream) stays out until the capture ends, and one that work outside
-// of captures uses until the next capture into the id has waited for the device. A block that is not the graph's own, of the
-// ordinary pool or of another id, and that a capture frees, or uses on a captured stream, is kept for the graph, which may use
-// it at each launch. So it goes back after all graphs that use it. A block that was recorded on a stream whose capture is under
-// way at the free waits for the capture's end: there is no event to record before.
+// graphs may share an id; they are then launched in the order of their captures. That is what weir::graph_memory's 'share' is
+// for; here is which capture has which id, and what record_stream asks for. A block that another captured stream uses as well
+// stays out until the next capture, and one that work outside of captures uses until the next capture into the id has waited
+// for the device. A block that is not the graph's own, of the ordinary pool or of another id, and that a capture frees, or uses
+// on a captured stream, is kept for the graph, which may use it at each launch. So it goes back after all graphs that use it. A
+// block that was recorded on a stream whose capture is under way at the free waits for the capture's end: there is no event to
+// record before.
 //
-// invariant: no byte of an id's pools goes to anyone else before its last graph is gone, its blocks are freed and the device
+// invariant: no byte of an id's memory goes to anyone else before its last graph is gone, its blocks are freed and the device
 //            was waited for.
 // cost:      a lock and a look-up for each free while an id is known or a block is recorded on a stream; nothing before.
 // not for:   graphs of one id that run at the same time: PyTorch does not allow it.
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -38,17 +39,9 @@ using stream_filter = std::function<bool(cudaStream_t)>;
 /// The graphs' memory on one device. Any thread may call any member.
 template <class Pool>
 class graph_pools {
-    // A pool gives free chunks back before it grows. Where the placement has no such members it keeps them: nodes of the graph
-    // go on using what they freed.
-    struct lasting : weir::recipes::general_placement {
-        void remove() = delete;
-        void for_each_free() = delete;
-    };
-    using stream_pool = weir::pool<weir::upstream::from_pool<Pool>, lasting, weir::reuse::immediate>;
-
 public:
     /// `pool` outlives this object: the chunks come out of it.
-    explicit graph_pools(Pool& pool) : pool_(pool) {}
+    explicit graph_pools(Pool& pool) : pool_(pool), memory_(pool) {}
 
     /// Whether a capture is under way, and whether there is anything that a free has to ask for. One relaxed load each.
     bool capturing() const noexcept { return captures_.load(std::memory_order_relaxed) != 0; }
@@ -58,6 +51,7 @@ public:
     void begin(pool_id id, stream_filter filter) {
         std::lock_guard<std::mutex> const lock(mutex_);
         graph& own = graphs_[id];
+        own.number = own.number == 0 ? ++numbers_ : own.number;
         if (!own.outside.empty())
             weir::runtime::wait_for_device(weir::any_device);
         own.outside.clear();
@@ -73,9 +67,6 @@ public:
                 under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(i));
                 break;
             }
-        auto const found = graphs_.find(id);
-        if (found != graphs_.end())
-            found->second.late.clear();
         give_waiting();
         count();
     }
@@ -94,13 +85,10 @@ public:
         graph* const own = graph_of(stream);
         if (!own)
             return false;
-        std::shared_ptr<stream_pool>& from = own->pools[stream];
-        if (!from)
-            from = std::make_shared<stream_pool>(weir::upstream::from_pool<Pool>(pool_, weir::on_host),
-                                                 weir::pool_options{}.name("graph").on_leak(weir::leak_action::ignore));
-        p = from->try_allocate(stream, bytes);
+        memory_.share(stream, own->number);
+        p = memory_.try_allocate(stream, bytes);
         if (p)
-            blocks_[p] = block{own, from, stream, false, {}, {}};
+            blocks_[p] = block{own, stream, false, {}, {}};
         return true;
     }
 
@@ -114,20 +102,18 @@ public:
             own.users.insert(user);
         blocks_.erase(p);
         count();
-        weir::stream_ref behind = weir::on_host; // the graphs' work is waited for
         if (!own.of && own.users.empty()) {
             if (!is_captured(own.marks))
                 return false;
-            behind = stream;
             own.marks.insert(stream); // which must not be captured either at the free
         }
-        std::shared_ptr<freed> const held(new freed{*this, own.from, own.marks, behind, p, bytes}, give_back{});
+        bool const waits = !own.users.empty() || (own.of && (own.shared || !own.marks.empty()));
+        weir::stream_ref const behind = waits ? weir::on_host : weir::stream_ref(stream);
+        std::shared_ptr<freed> const held(new freed{*this, own.of != nullptr, own.marks, behind, p, bytes}, give_back{});
         for (graph* const each : own.users)
             each->kept.push_back(held);
         if (own.of && !own.marks.empty())
             own.of->outside.push_back(held);
-        if (own.shared && is_under_way(*own.of))
-            own.of->late.push_back(held);
         return true;
     }
 
@@ -161,9 +147,14 @@ public:
             return any;
         weir::runtime::wait_for_device(weir::any_device); // what is kept may be used on any of them
         for (pool_id const& id : over) {
-            forget(graphs_[id]);
+            graph& gone = graphs_[id];
+            forget(gone);
+            gone.outside.clear();
+            while (memory_.graphs(gone.number) != 0)
+                memory_.release(weir::on_host, gone.number);
             graphs_.erase(id); // what it keeps goes back as it goes
         }
+        memory_.collect(); // of ids whose blocks other graphs had kept
         count();
         return true;
     }
@@ -173,7 +164,7 @@ private:
     // A block that was freed. It goes back once nobody holds this any more, and no stream that it is recorded on is captured.
     struct freed {
         graph_pools& pools;
-        std::shared_ptr<stream_pool> from; // null: the ordinary pool
+        bool of_graph; // or of the ordinary pool
         std::set<cudaStream_t> marks;
         weir::stream_ref stream;
         void* p;
@@ -185,14 +176,12 @@ private:
     using held_blocks = std::vector<std::shared_ptr<freed>>;
     struct graph {
         std::size_t users = 0; // captures that began, and whose graphs are not gone
-        std::map<cudaStream_t, std::shared_ptr<stream_pool>> pools;
-        held_blocks late;    // own blocks, until the capture ends
+        std::uint64_t number = 0;
         held_blocks outside; // own blocks, until the next one has waited
         held_blocks kept;    // others' blocks, until the graphs are gone
     };
     struct block {
         graph* of = nullptr; // null: the ordinary pool's
-        std::shared_ptr<stream_pool> from;
         cudaStream_t stream = nullptr;
         bool shared = false;          // with another stream of its captures
         std::set<graph*> users;       // others that use it
@@ -201,10 +190,10 @@ private:
 
     // The members below are called with the lock held.
     void give(std::unique_ptr<freed> gone) noexcept {
-        if (!gone->from && is_captured(gone->marks))
+        if (!gone->of_graph && is_captured(gone->marks))
             return waiting_.push_back(std::move(gone));
-        if (gone->from)
-            gone->from->deallocate(gone->stream, gone->p, gone->bytes);
+        if (gone->of_graph)
+            memory_.deallocate(gone->stream, gone->p, gone->bytes);
         else
             pool_.deallocate(gone->stream, gone->p, gone->bytes);
     }
@@ -243,12 +232,6 @@ private:
             each = named && plain ? blocks_.erase(each) : std::next(each);
         }
     }
-    bool is_under_way(graph const& own) {
-        for (auto const& each : under_way_)
-            if (&graphs_[each.first] == &own)
-                return true;
-        return false;
-    }
     bool has_blocks(graph const& own) const {
         for (auto const& each : blocks_)
             if (each.second.of == &own)
@@ -261,7 +244,9 @@ private:
     }
 
     Pool& pool_;
+    weir::graph_memory<Pool, weir::recipes::general_placement> memory_;
     std::mutex mutex_;                            // guards the rest
+    std::uint64_t numbers_ = 0;                   // of ids
     std::vector<std::unique_ptr<freed>> waiting_; // for the ends of captures
     std::map<pool_id, graph> graphs_;
     std::vector<std::pair<pool_id, stream_filter>> under_way_;

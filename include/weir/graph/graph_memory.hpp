@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How does a graph keep the memory that it was captured with?
+// How do graphs keep the memory that they were captured with?
 //
 // A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
 // graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
@@ -15,32 +15,32 @@
 //     cudaStreamEndCapture(stream, &graph);              // instantiate, launch, destroy; then
 //     memory.release(stream);                            // the stream of the last launch; try_release asks CUDA first
 //
-// invariant: no byte of it goes to anyone else before it is released; bytes never change streams.
-// order:     as in the graph. What is freed outside the capture is not handed out again before the release.
+// Several graphs name an id as their captures begin: memory.share(stream, id). Those of one id promise that they never run at
+// the same time, and have the same bytes: each capture begins with all that is free. The last release by that id ends it.
+//
+// invariant: no byte of it goes to anyone else before it is released; bytes never change streams within a capture.
+// order:     as in the graph. What is freed outside the captures is for the id's next capture, or the pool after the release.
 // cost:      two questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk; none of it breaks the capture.
-// not for:   two graphs: make one for each. Executables of one graph that run at the same time share its memory.
+// not for:   two graphs without ids: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/base/try_twice.hpp>
-#include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
-#include <weir/graph/graph_memory/captured_streams.hpp>
 #include <weir/graph/graph_memory/held_blocks.hpp>
-#include <weir/graph/graph_memory/last_uses.hpp>
-#include <weir/graph/graph_memory/owner_graph.hpp>
+#include <weir/graph/graph_memory/memory_group.hpp>
 #include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/runtime/capture.hpp>
-#include <weir/runtime/devices.hpp>
 #include <weir/runtime/stream.hpp>
 
 namespace weir {
@@ -66,17 +66,49 @@ public:
     static constexpr std::size_t default_alignment = Pool::default_alignment;
 
     /// Holds nothing yet. `pool` outlives it.
-    explicit graph_memory(Pool& pool) : pool_(&pool) {}
+    explicit graph_memory(Pool& pool) : pool_(&pool), alone_(pool.device(), 0) {}
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
-    /// As 'release' on the host; reports live blocks on stderr. If the device fails, nobody gets again what it may still use.
+    /// As 'release' on the host for all graphs; reports live blocks on stderr. If the device fails, nobody gets again what it
+    /// may still use.
     ~graph_memory() {
-        resource::tell_leaks("graph memory", leak_action::report, used_.blocks, used_.bytes);
-        try {
-            give_back(on_host, true);
-        } catch (...) {
-        }
+        memory_report const left = state();
+        resource::tell_leaks("graph memory", leak_action::report, left.live_blocks, left.in_use_bytes);
+        visit(*this, [&](group& each) {
+            try {
+                each.give_back(*pool_, on_host, true);
+            } catch (...) {
+            }
+        });
+    }
+
+    /// The graph that `stream` is captured into has the memory of `id`, any number but 0, together with the other graphs that
+    /// say so. The caller promises that no two run at the same time, and captures them one after the other. What one leaves in
+    /// a block that stays allocated lasts until one runs that was captured earlier. Call this first in the capture; once more
+    /// changes nothing. Waits on the host for what streams did before they freed blocks of `id` outside of captures. Throws
+    /// usage_error (a stream that is not captured, a graph that has memory already, a capture that another of `id` came after),
+    /// cuda_error, std::bad_alloc; the graph shares nothing then, and no earlier one gets a block any more.
+    void share(stream_ref stream, std::uint64_t id) {
+        static_assert(group::can_share, "weir: graphs share memory by a placement with 'sibling', 'absorb' and 'lend', such as "
+                                        "'weir::placement::best_fit<>'");
+        runtime::capture const now = runtime::capture_of(stream);
+        if (now.id == 0 || id == 0)
+            throw usage_error("weir: graphs share memory by an id that is not 0, and say so while they are captured; begin the "
+                              "capture first");
+        base::lock_guard<base::mutex> const lock(mutex_);
+        group& of_capture = group_of(now);
+        if (of_capture.id() == id)
+            return;
+        if (of_capture.owners().is(now))
+            throw usage_error("weir: this capture has graph memory already; name the graphs that it shares with before its "
+                              "first block");
+        if (base::shared<group> const* const known = shared_by(id))
+            return (*known)->join(now);
+        shared_.reserve_more(1);
+        auto fresh = base::shared<group>::make(pool_->device(), id);
+        fresh->join(now);
+        shared_.push_back(std::move(fresh));
     }
 
     /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and if the pool has no
@@ -92,85 +124,137 @@ public:
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment); // 0: no chunk can be as large
         std::size_t wanted = 0;
         fresh_chunk fresh(*pool_);
+        runtime::capture const now = runtime::capture_of(stream);
         {
             base::lock_guard<base::mutex> const lock(mutex_);
-            base::range const block = take(stream, bytes, alignment, fresh);
+            group& own = group_of(now);
+            base::range const block = own.take(now, stream, bytes, alignment, fresh.block);
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
-            wanted = held_.next_chunk_bytes(needed);
+            wanted = own.held().next_chunk_bytes(needed);
         } // without the lock: a handler of the pool may ask for what graph memory holds
         if (!fresh.get(wanted) && (wanted == needed || !fresh.get(needed)))
             return nullptr;
         base::lock_guard<base::mutex> const lock(mutex_);
-        return reinterpret_cast<void*>(take(stream, bytes, alignment, fresh).offset);
+        return reinterpret_cast<void*>(group_of(now).take(now, stream, bytes, alignment, fresh.block).offset);
     }
 
     /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool may be freed here too, by
-    /// the capture that uses it last: it goes back to the pool at the release. After a free outside a capture the release waits
-    /// for what `stream` did so far (a default stream means two: the pool's device's and the current device's). After one in
-    /// another capture, or if CUDA fails twice, only 'release' gives back. Waits at most for room in a full queue.
+    /// the capture that uses it last: it goes back to the pool at the release. After a free outside a capture the release, or
+    /// the next graph of the id, waits for what `stream` did so far (a default stream means two: the pool's device's and the
+    /// current device's). After one in another capture, or if CUDA fails twice, only 'release' gives back. Waits at most for
+    /// room in a full queue.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
         base::lock_guard<base::mutex> const lock(mutex_);
         base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
-        if (!held_.owns(block.offset)) {
-            if (!adopt(stream, graph::detail::held_block{p, bytes, alignment}))
-                pool_->deallocate(stream, p, bytes, alignment);
-            return;
-        }
-        used_.gave(block);
-        used_.not_below_zero();
-        take_back(stream, block);
+        bool is_ours = false;
+        visit(*this, [&](group& each) {
+            if (!is_ours && each.held().owns(block.offset)) {
+                is_ours = true;
+                each.take_back(stream, block);
+            }
+        });
+        if (!is_ours && !group_freeing(stream).adopt(stream, graph::detail::held_block{p, bytes, alignment}))
+            pool_->deallocate(stream, p, bytes, alignment);
     }
 
-    /// Gives everything back to the pool, behind what `stream` did so far (the last launch or, without one, earlier uses of the
-    /// pool's blocks) and what other streams did before they freed blocks outside the capture. The graph must not be launched
-    /// again; another capture may begin. Waits on the host for all devices in use if `stream` is the host or CUDA failed.
-    /// Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing goes back then.
+    /// Gives everything of the graph without an id back to the pool, behind what `stream` did so far (the last launch or,
+    /// without one, earlier uses of the pool's blocks) and what other streams did before they freed blocks outside the capture.
+    /// The graph must not be launched again; another capture may begin. Waits on the host for all devices in use if `stream` is
+    /// the host or CUDA failed. Throws usage_error while `stream` is captured or a block is handed out, cuda_error; nothing
+    /// goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
         base::lock_guard<base::mutex> const lock(mutex_);
-        require_no_block();
-        give_back(stream, stream.is_host());
+        require_no_block(alone_);
+        alone_.give_back(*pool_, stream, stream.is_host());
+    }
+
+    /// One of the graphs that share `id` is not launched again; its last launch was on `stream`. The last release gives all
+    /// back as the one above does, or leaves that to 'collect' if a block is handed out. Throws usage_error while `stream` is
+    /// captured and if no graph shares `id`, cuda_error; then the graph still counts.
+    void release(stream_ref stream, std::uint64_t id) {
+        require_no_capture(stream);
+        base::lock_guard<base::mutex> const lock(mutex_);
+        base::shared<group>* const own = shared_by(id);
+        if (!own || (*own)->graphs() == 0) // it may wait for 'collect'
+            throw usage_error("weir: no graph shares memory by this id any more; release it once for each 'share'");
+        if ((*own)->graphs() != 1 || (*own)->used().blocks != 0)
+            return (*own)->leave(stream);
+        (*own)->give_back(*pool_, stream, stream.is_host());
+        shared_.erase(own);
     }
 
     /// The same if nothing is left of the graph that could use the memory: neither the graph nor a copy nor an executable, and
     /// no launch under way (graph_life.hpp); also if nothing is held. False: something is left, and nothing has changed; that
     /// may last for some time after the last launch. Waits on the host, for all devices in use, if the capture freed blocks of
-    /// the pool or CUDA failed. Throws as release.
-    bool try_release(stream_ref stream) {
+    /// the pool or CUDA failed. Throws as release. With an `id`: of all graphs that share it, none of which is released later.
+    bool try_release(stream_ref stream, std::uint64_t id = 0) {
         require_no_capture(stream);
         base::lock_guard<base::mutex> const lock(mutex_);
-        if (held_.count() != 0 && !owner_.is_over())
+        base::shared<group>* const own = shared_by(id);
+        if (id != 0 && !own)
+            return true;
+        group& gone = own ? **own : alone_;
+        if (gone.held().count() != 0 && !gone.owners().are_over())
             return false;
-        require_no_block();
-        give_back(stream, held_.has_adopted()); // for earlier uses of the pool's blocks, which no launch had to wait for
+        require_no_block(gone);
+        bool const waits = gone.held().has_adopted(); // for earlier uses of the pool's blocks, which no launch had to wait for
+        gone.give_back(*pool_, stream, waits);
+        if (own)
+            shared_.erase(own);
         return true;
     }
 
+    /// Gives back the memory of ids whose graphs were all released while blocks were handed out, and whose blocks have been
+    /// freed since. Returns how many bytes. Waits on the host for what uses them. Throws cuda_error; the rest stays then.
+    std::size_t collect() {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        std::size_t given = 0;
+        for (std::size_t i = shared_.size(); i-- > 0;)
+            if (shared_[i]->graphs() == 0 && shared_[i]->used().blocks == 0) {
+                given += shared_[i]->held().bytes();
+                shared_[i]->give_back(*pool_, on_host, false);
+                shared_.erase(&shared_[i]);
+            }
+        return given;
+    }
+
+    /// How many graphs share `id` and were not released.
+    std::size_t graphs(std::uint64_t id) const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        std::size_t count = 0;
+        visit(*this, [&](group const& each) { count += id == each.id() ? each.graphs() : 0; });
+        return count;
+    }
     /// Bytes held from the pool.
-    std::size_t reserved_bytes() const noexcept {
-        base::lock_guard<base::mutex> const lock(mutex_);
-        return held_.bytes();
-    }
+    std::size_t reserved_bytes() const noexcept { return state().reserved_bytes; }
     /// Bytes handed out and not yet freed, rounding included.
-    std::size_t in_use_bytes() const noexcept {
-        base::lock_guard<base::mutex> const lock(mutex_);
-        return used_.bytes;
-    }
+    std::size_t in_use_bytes() const noexcept { return state().in_use_bytes; }
     /// The device of the pool.
     int device() const { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
     bool owns(void const* p) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return held_.owns(reinterpret_cast<std::uintptr_t>(p));
+        bool found = false;
+        visit(*this, [&](group const& each) { found |= each.held().owns(reinterpret_cast<std::uintptr_t>(p)); });
+        return found;
     }
     /// What is known of it now, the same as a line, and whether it can hand out a block and why not. Any thread.
-    memory_report state() const {
+    memory_report state() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
-        return memory_report{"graph memory",           used_.bytes,  held_.bytes(),  SIZE_MAX,
-                             streams_.largest_bytes(), used_.blocks, held_.count(), 0};
+        memory_report now{"graph memory", 0, 0, SIZE_MAX, 0, 0, 0, 0};
+        visit(*this, [&](group const& each) {
+            now.in_use_bytes += each.used().bytes;
+            now.reserved_bytes += each.held().bytes();
+            if (each.largest_bytes() > now.largest_free_bytes)
+                now.largest_free_bytes = each.largest_bytes();
+            now.live_blocks += each.used().blocks;
+            now.chunks += each.held().count();
+        });
+        return now;
     }
     template <class P = Pool const>
     auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
@@ -187,6 +271,8 @@ public:
     }
 
 private:
+    using group = graph::detail::memory_group<Placement>;
+
     // A chunk on its way from the pool. It goes back if it does not become one of those that are held.
     struct fresh_chunk {
         explicit fresh_chunk(Pool& from) noexcept : pool(from) {}
@@ -205,20 +291,8 @@ private:
         graph::detail::held_block block;
     };
 
-    // Calls visit() for each stream that the name means: a default stream means the current device's and, made current here,
-    // that of the pool's device. Throws cuda_error, and what `visit` throws.
-    template <class Visit>
-    void visit_meant(stream_ref stream, Visit const& visit) const {
-        visit();
-        if (runtime::is_default_stream(stream) && !stream.is_host() && device() != any_device &&
-            runtime::current_device() != device()) {
-            runtime::device_scope const there(device());
-            visit();
-        }
-    }
-
     void require_no_capture(stream_ref stream) const {
-        visit_meant(stream, [&] {
+        graph::detail::visit_meant(stream, device(), [&] {
             if (runtime::is_capturing(stream))
                 throw usage_error(
                     "weir: graph memory goes back after its graph, but this stream is captured; end the capture first");
@@ -226,106 +300,47 @@ private:
     }
 
     // The members below are called with the lock held.
-    void require_no_block() const {
-        if (used_.blocks != 0)
+    static void require_no_block(group const& own) {
+        if (own.used().blocks != 0)
             throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
-
-    // A block for the capture of `stream`, whose free bytes `fresh` joins if there is one.
-    base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment, fresh_chunk& fresh) {
-        runtime::capture const now = runtime::capture_of(stream);
-        owner_.require(now);
-        owner_.watch(now); // before anything of the graph's is held
-        Placement& free = streams_.free_of(stream);
-        if (fresh.block.p) {
-            held_.reserve();
-            free.add(fresh.block.bytes_of());
-            held_.add_chunk(std::exchange(fresh.block, {}));
+    template <class Memory, class Visit>
+    static void visit(Memory& memory, Visit const& visit) {
+        visit(memory.alone_);
+        for (base::shared<group> const& each : memory.shared_)
+            visit(*each);
+    }
+    base::shared<group>* shared_by(std::uint64_t id) noexcept {
+        for (base::shared<group>& each : shared_)
+            if (each->id() == id)
+                return &each;
+        return nullptr;
+    }
+    // The group that the capture `now` takes blocks from. Throws usage_error if another capture came after it.
+    group& group_of(runtime::capture const& now) {
+        for (base::shared<group> const& each : shared_)
+            if (now.id != 0 && each->owners().is(now))
+                return *each;
+        for (base::shared<group> const& each : shared_)
+            if (each->owners().has(now))
+                throw usage_error("weir: another graph shares this one's memory since; capture such graphs one after another");
+        return alone_;
+    }
+    // The same for a free.
+    group& group_freeing(stream_ref stream) noexcept {
+        if (!shared_.empty() && !runtime::is_legacy(stream)) {
+            runtime::capture const now = runtime::capture_if_known(stream);
+            for (base::shared<group> const& each : shared_)
+                if (now.id != 0 && each->owners().has(now))
+                    return *each;
         }
-        base::range const block = free.take(bytes, alignment);
-        if (block) {
-            owner_.own(now);
-            used_.took(block);
-        }
-        return block;
-    }
-
-    // Takes back a block of a chunk.
-    void take_back(stream_ref stream, base::range block) noexcept {
-        if (note_uses(stream) && !runtime::is_per_thread(stream)) // which is the name of a stream of each thread
-            try {
-                streams_.free_of(stream).give(block);
-            } catch (...) { // no host memory: the bytes stay unused until the release
-            }
-    }
-
-    // Finds out who may use what was freed on `stream` until when. Whether only the owner's graph does.
-    bool note_uses(stream_ref stream) noexcept {
-        bool own = true;
-        if (!base::try_twice([&] { return visit_meant(stream, [&] { own &= note_use(stream); }), true; }))
-            own = note_unknown_use(stream);
-        return own;
-    }
-    bool note_use(stream_ref stream) noexcept {
-        runtime::capture_state const now = runtime::capture_state_of(stream);
-        if (now == runtime::capture_state::none)
-            return outside_.note(stream), false;
-        return (runtime::may_be_captured(now) && owner_.is(runtime::capture_if_known(stream))) || note_unknown_use(stream);
-    }
-    // The legacy stream is never captured itself; captures only make its calls fail. The answer: not only the owner's graph.
-    bool note_unknown_use(stream_ref stream) noexcept {
-        if (!runtime::is_legacy(stream))
-            owner_.note_another();
-        outside_.note_unknown();
-        return false;
-    }
-
-    // Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: the pool takes
-    // it back, and if another graph may use it, keeps it from others.
-    bool adopt(stream_ref stream, graph::detail::held_block block) noexcept {
-        if (runtime::is_legacy(stream))
-            return false;
-        try {
-            held_.reserve();
-        } catch (...) { // the host has no memory
-            return false;
-        }
-        bool owned = false;
-        bool const answered = base::try_twice([&] {
-            visit_meant(stream, [&] {
-                runtime::capture const now = runtime::capture_of(stream);
-                if (!owner_.may_be(now))
-                    return;
-                owner_.own(now);
-                owned = true;
-                owner_.watch(now); // where it fails, a later call does
-            });
-            return true;
-        });
-        if (answered && !owned)
-            return false;
-        held_.adopt(block);
-        note_uses(stream);
-        return true;
-    }
-
-    void give_back(stream_ref stream, bool after_all_work) {
-        if (after_all_work && held_.count() != 0)
-            outside_.note_unknown();
-        streams_.clear();
-        outside_.make_wait(stream); // before anything goes back
-        held_.give_back(*pool_, stream);
-        used_ = base::usage{};
-        owner_.forget();
+        return alone_;
     }
 
     Pool* pool_;
     mutable base::mutex mutex_; // guards the rest
-    graph::detail::owner_graph owner_;
-    graph::detail::held_blocks held_;
-    graph::detail::captured_streams<Placement> streams_;
-    graph::detail::last_uses outside_; // what streams did before frees outside the capture
-    base::usage used_;
+    group alone_;               // of the one graph that has no id
+    base::growing_array<base::shared<group>> shared_;
 };
 
 template <class Pool>

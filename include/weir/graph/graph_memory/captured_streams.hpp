@@ -6,14 +6,19 @@
 // A graph runs the nodes of one captured stream in their order. So bytes freed on such a stream are free for its later nodes,
 // but not for those of another stream, which may run at the same time. Each stream has a placement of its own.
 //
-// invariant: bytes that one stream had never reach another.
+// Graphs that share their memory never run at the same time. So bytes that are free as a capture begins are free for all of its
+// streams, whoever freed them before. They lie in a placement of their own, from which each stream takes what it lacks.
+//
+// invariant: bytes that one stream had in a capture reach no other one in that capture.
 // cost:      O(streams) a look-up; a capture has a handful.
 // not for:   streams outside the capture.
 
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <utility>
 #include <weir/base/growing_array.hpp>
+#include <weir/base/range.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -25,6 +30,10 @@ namespace graph::detail {
 template <class Placement>
 class captured_streams {
 public:
+    /// Whether free bytes can go from one capture to the next.
+    static constexpr bool can_share = contract::holds<contract::has_sibling, Placement> &&
+                                      contract::holds<contract::has_absorb, Placement>;
+
     captured_streams() = default;
     captured_streams(captured_streams const&) = delete;
     captured_streams& operator=(captured_streams const&) = delete;
@@ -36,16 +45,52 @@ public:
             if (each.stream == stream.get())
                 return *each.free;
         streams_.reserve_more(1);
-        streams_.push_back(entry{stream.get(), new Placement()});
+        streams_.push_back(entry{stream.get(), fresh()});
         return *streams_.back().free;
     }
+
+    /// A block for the capture's `stream`; none if there is no room. Throws std::bad_alloc before any change.
+    base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        Placement& own = free_of(stream);
+        if (base::range const block = own.take(bytes, alignment))
+            return block;
+        if constexpr (can_share)
+            if (base::range const more = unused_ ? unused_->lend(bytes, alignment) : base::range{}) {
+                try {
+                    own.add(more);
+                } catch (...) {
+                    unused_->add(more); // needs no memory
+                    throw;
+                }
+                return own.take(bytes, alignment);
+            }
+        return {};
+    }
+
+    /// Another capture begins: all free bytes are free for all of its streams. Throws std::bad_alloc; then no capture may take
+    /// any before the next 'begin'.
+    void begin() {
+        unused_ = unused_ ? unused_ : new Placement();
+        freed_later_ = freed_later_ ? freed_later_ : new Placement(unused_->sibling());
+        unused_->absorb(*freed_later_);
+        for (; !streams_.empty(); streams_.pop_back()) {
+            unused_->absorb(*streams_.back().free);
+            delete streams_.back().free;
+        }
+    }
+    /// Takes back a block that the capture under way may not have again, for the next one. Call it after the first 'begin'.
+    /// Throws std::bad_alloc.
+    void give_to_next(base::range block) { freed_later_->give(block); }
 
     /// The largest free range of any stream; SIZE_MAX: not known.
     std::size_t largest_bytes() const noexcept {
         std::size_t most = contract::holds<contract::has_largest, Placement> ? 0 : SIZE_MAX;
-        if constexpr (contract::holds<contract::has_largest, Placement>)
+        if constexpr (contract::holds<contract::has_largest, Placement>) {
             for (entry const& each : streams_)
                 most = each.free->largest() > most ? each.free->largest() : most;
+            if (unused_ && unused_->largest() > most)
+                most = unused_->largest();
+        }
         return most;
     }
 
@@ -54,6 +99,8 @@ public:
         for (entry const& each : streams_)
             delete each.free;
         streams_.clear();
+        delete std::exchange(unused_, nullptr);
+        delete std::exchange(freed_later_, nullptr);
     }
 
 private:
@@ -62,7 +109,16 @@ private:
         Placement* free = nullptr;
     };
 
+    Placement* fresh() const {
+        if constexpr (can_share)
+            if (unused_)
+                return new Placement(unused_->sibling());
+        return new Placement();
+    }
+
     base::growing_array<entry> streams_;
+    Placement* unused_ = nullptr;      // free before the capture began; null: the memory is one capture's
+    Placement* freed_later_ = nullptr; // for the next capture
 };
 
 } // namespace graph::detail
