@@ -147,6 +147,8 @@ class fallback;
 template <class Pool>
 class guard;
 template <class Pool>
+class sized;
+template <class Pool>
 class synchronized;
 template <class Pool, class Handler>
 class failure_handler;
