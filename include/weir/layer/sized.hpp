@@ -139,8 +139,8 @@ private:
     }
 
     void tell_unknown() const noexcept {
-        constexpr char const* said = "weir: layer::sized: an address is freed that is no live block of this layer: it was freed "
-                                     "already, or comes from elsewhere; it stays as it is";
+        constexpr char const* said = "weir: layer::sized: an address is freed that is no live block of this layer: it was "
+                                     "freed already, or comes from elsewhere; it stays as it is";
         auto action = violation_action::report;
         if constexpr (contract::holds<contract::has_on_violation, typename wrapper::pool_type>)
             base::try_twice([&] { return action = this->pool_.on_violation(), true; });
