@@ -178,10 +178,11 @@ TEST_CASE_TEMPLATE("recipes: a limit that is the sum of equal blocks has room fo
     simulated_cuda::world const world;
 #endif
     support::scoped_stream const streams[3];
-    for (std::size_t const bytes : {1 * MiB, 2 * MiB, 3 * MiB, 5 * MiB / 2, 6 * MiB, 8 * MiB, 12 * MiB})
-        for (std::size_t const count : {2u, 3u, 4u, 5u, 8u, 13u})
+    for (std::size_t const bytes : {5 * MiB / 1024, 20 * MiB / 1024, 1 * MiB, 2 * MiB, 3 * MiB, 5 * MiB / 2, 6 * MiB, 8 * MiB, 12 * MiB})
+        for (std::size_t const count : {2u, 3u, 4u, 5u, 8u, 13u, 2048u, 2560u})
             for (std::size_t const used : {1u, 3u}) {
-                if (bytes * count % (2 * MiB) != 0) // no pool holds a part of a page
+                if (bytes * count % (2 * MiB) != 0 || (bytes < 1 * MiB) != (count > 13) || // no pool holds a part of a page
+                    (bytes < 1 * MiB && used != 1)) // each stream has slabs of its own
                     continue;
                 CAPTURE(bytes);
                 CAPTURE(count);
@@ -228,6 +229,32 @@ TEST_CASE_TEMPLATE("recipes: a new limit takes nothing back, refuses growth, and
     pool.deallocate_sync(larger, 64 * MiB);
 }
 
+TEST_CASE_TEMPLATE("recipes: below what is held, a new limit costs nothing that is free", Pool, weir::device_pool,
+                   weir::compact_device_pool, weir::pinned_pool, weir::managed_pool, weir::host_pool) {
+    Pool pool;
+    void* const kept = pool.allocate_sync(40 * MiB);
+    for (std::size_t bytes = 50 * MiB; bytes <= 140 * MiB; bytes += 10 * MiB)
+        pool.reserve(bytes); // chunk by chunk
+    auto const free_blocks = [&] {
+        std::vector<void*> blocks;
+        while (void* const p = pool.try_allocate(weir::on_host, 1 * MiB))
+            blocks.push_back(p);
+        for (void* const p : blocks)
+            pool.deallocate_sync(p, 1 * MiB);
+        return blocks.size();
+    };
+    pool.set_limit(30 * MiB);
+    std::size_t const held = pool.reserved_bytes();
+    CHECK(free_blocks() >= 100);
+    if (void* const p = pool.try_allocate(weir::on_host, 25 * MiB)) // as chunks move; else it is refused
+        pool.deallocate_sync(p, 25 * MiB);
+    CHECK(pool.reserved_bytes() == held);
+    CHECK(free_blocks() >= 100);
+    pool.deallocate_sync(kept, 40 * MiB);
+    void* const all = pool.allocate_sync(30 * MiB); // nothing is in use: what is free may go for it
+    pool.deallocate_sync(all, 30 * MiB);
+}
+
 TEST_CASE_TEMPLATE("recipes: blocks of one size get nearly all of a small limit", Pool, weir::pinned_pool, weir::host_pool,
                    weir::managed_pool, weir::device_pool) {
     for (std::size_t const limit : {2 * MiB, 4 * MiB})
@@ -265,6 +292,11 @@ TEST_CASE("recipes: device_pool survives streams that come and go under the same
 namespace {
 
 constexpr std::size_t one_pebibyte = std::size_t{1} << 50;
+
+template <class Pool>
+constexpr bool is_limit = false;
+template <class Pool>
+constexpr bool is_limit<weir::layer::limit<Pool>> = true;
 
 // Pools of which a hopeless request is made, each with whether 2^45 bytes are too many for it as well: of managed memory and of
 // the host's heap nobody knows.
@@ -321,7 +353,7 @@ TEST_CASE_TEMPLATE(
         using pool_type = typename Row::pool;
         support::scoped_stream const s, other;
         auto const owner = [] {
-            if constexpr (std::is_constructible_v<pool_type, std::size_t>)
+            if constexpr (is_limit<pool_type>)
                 return std::make_unique<pool_type>(SIZE_MAX);
             else
                 return made<pool_type>();

@@ -316,6 +316,16 @@ struct two_chunks {
 
 } // namespace
 
+TEST_CASE("interleavings: held_chunks: no peak is below what is held, whoever starts a new one") {
+    explore([] {
+        two_chunks::state books;
+        weir::supply::held_chunks<two_chunks, weir::base::spin_lock> chunks(two_chunks(books), SIZE_MAX);
+        constexpr std::size_t page = decltype(chunks)::granularity();
+        threads([&] { require(bool(chunks.acquire(page)), "there is room"); }, [&] { chunks.reset_peak(); });
+        require(chunks.peak_bytes() == page, "the peak is not what is held");
+    });
+}
+
 TEST_CASE_TEMPLATE("interleavings: held_chunks: whoever asks hears of chunks that are held", Lock, weir::base::spin_lock,
                    weir::base::mutex) {
     constexpr std::size_t page = weir::supply::held_chunks<two_chunks, Lock>::granularity();

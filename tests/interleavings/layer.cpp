@@ -159,6 +159,26 @@ TEST_CASE("interleavings: limit: never exceeded by what shards are granted ahead
     });
 }
 
+TEST_CASE("interleavings: limit: a new limit below what is live lets nothing out, whatever is taken as it comes") {
+    explore([] {
+        weir::layer::limit<roomy> pool(600); // of which each shard may keep 100
+        books seen;
+        auto const take = [&](std::size_t bytes) {
+            if (pool.try_allocate(on_host, bytes))
+                seen.add(bytes);
+        };
+        threads([&] { take(300); }, [&] { pool.set_limit(200); });
+        std::size_t const live = seen.live;
+        require(pool.requested_bytes() == live, "what is live is not counted, or more");
+        if (live != 0) {
+            pool.deallocate(on_host, &pool, 20); // more than the limit is still live
+            require(pool.try_allocate(on_host, 10) == nullptr, "a block is handed out while more is live than the limit allows");
+            pool.deallocate(on_host, &pool, live - 20);
+        }
+        require(pool.try_allocate(on_host, 200) != nullptr, "the whole limit is free and is refused");
+    });
+}
+
 TEST_CASE("interleavings: limit: nothing that fits at every moment is refused, wherever others count meanwhile") {
     explore([] {
         weir::layer::limit<roomy> pool(600); // of which each shard may keep 100

@@ -720,10 +720,10 @@ TEST_CASE("thrust: whatever call fails, it is named, nothing is lost, and a vect
     };
     sweep([](faulty& s) { weir::interop::thrust::par(s.pool, s.stream); });
     sweep([](faulty& s) {
-        thrust::stable_sort(weir::interop::thrust::par(s.pool, s.stream), s.xs->begin(), s.xs->end());
+        thrust::stable_sort(weir::interop::thrust::par(s.pool, s.stream), s.xs->data(), s.xs->data() + s.xs->size());
     });
     sweep([](faulty& s) {
-        thrust::stable_sort(weir::interop::thrust::par_nosync(s.pool, s.stream), s.xs->begin(), s.xs->end());
+        thrust::stable_sort(weir::interop::thrust::par_nosync(s.pool, s.stream), s.xs->data(), s.xs->data() + s.xs->size());
     });
     sweep([](faulty& s) {
         allocator<int> source(s.pool, s.stream);

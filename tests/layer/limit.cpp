@@ -68,6 +68,7 @@ TEST_CASE("limit: a new one takes nothing back, and is exact from then on") {
     CHECK(pool.state().limit_bytes == 500);
     CHECK(pool.requested_bytes() == 600);
     CHECK(pool.try_allocate(on_host, 1) == nullptr);
+    CHECK_SAYS(std::string(pool.refusal(5, 1)), "free 105 bytes of its blocks");
     pool.deallocate(on_host, a, 600);
     CHECK(pool.try_allocate(on_host, 501) == nullptr);
     void* const c = pool.try_allocate(on_host, 500);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <new>
 #include <string>
+#include <support/recording_pool.hpp>
 #include <vector>
 #include <weir/resource/pool_base.hpp>
 
@@ -184,4 +185,12 @@ TEST_CASE("pool_base: a pool equals itself and no other") {
     CHECK_FALSE(a != a);
     bounded const& same = a;
     CHECK(same == a);
+}
+
+TEST_CASE("pool_base: a null stream is the legacy one to a file that is compiled as usual") { // pool_base.ptds.cpp is not
+    support::recording_pool<> pool;
+    cudaStream_t const null = nullptr;
+    void* const p = pool.allocate(null, 100);
+    CHECK(pool.allocations.back().stream == cudaStreamLegacy);
+    pool.deallocate(null, p, 100);
 }

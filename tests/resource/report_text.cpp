@@ -53,7 +53,7 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
           "free something, here or in another pool");
     CHECK(weir::resource::refusal_text(4096, GiB, GiB, 0, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4 KiB; raise "
-          "pool_options::limit or free something");
+          "the pool's limit or free something");
     CHECK(weir::resource::refusal_text(4096, 1, 4096, 100, "device") ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4 KiB, while the "
           "upstream refuses to take 100 B of free memory back; raise the pool's limit or free something");
@@ -65,7 +65,7 @@ TEST_CASE("report_text: a refusal says what is in the way and what to do") {
           "end a scope ('rewind' and 'clear' do as well, frees do not), or free something in another pool");
     CHECK(weir::resource::refusal_text(4096, GiB, GiB, 0, "device", true) ==
           "no free range is large enough and the pool's limit leaves no room for another chunk of 4 KiB; raise "
-          "pool_options::limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
+          "the pool's limit or end a scope ('rewind' and 'clear' do as well, frees do not)");
 }
 
 TEST_CASE("report_text: a refusal tells a lack of addresses, and what there can never be, from a lack of memory") {
@@ -91,7 +91,7 @@ TEST_CASE("report_text: where no free would help, the refusal does not ask for o
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 0 bytes; ask for less or raise the pool's limit");
     CHECK(weir::resource::refusal_text(4096, 0, 4095, 0, "device", false, {}, 4096) == // nor does less help
           "it needs a chunk of 4096 bytes (4 KiB), more than the pool's limit of 4095 bytes (3.99 KiB); no chunk is smaller, so raise "
-          "pool_options::limit");
+          "the pool's limit");
     CHECK(std::string(weir::resource::refusal_text(4096, 1, 4096, 0, "device")).find("or free something") != std::string::npos);
     CHECK(std::string(weir::resource::refusal_text(4096, 0, 4096, 0, "device")).find("has no room for another chunk") != std::string::npos);
 }

@@ -28,6 +28,14 @@ TEST_CASE("check: success passes") {
     CHECK(weir::runtime::succeeded(cudaSuccess));
 }
 
+TEST_CASE("check: the earlier name does the same") {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    CHECK_NOTHROW(weir::check(cudaSuccess, "cudaThing"));
+    CHECK_THROWS_AS(weir::check(cudaErrorInvalidValue, "cudaThing"), cuda_error);
+#pragma GCC diagnostic pop
+}
+
 TEST_CASE("check: a failure names the call, CUDA's name and number of the error") {
     try {
         check_cuda(cudaErrorInvalidValue, "cudaThing");

@@ -80,9 +80,9 @@ TEST_CASE("chunk_sizes: where nothing grows in place, and for other policies, a 
 }
 
 TEST_CASE("chunk_sizes: under a limit a chunk has what blocks fill of it") {
-    CHECK(cut().filled(16 * MiB, 6 * MiB) == 16 * MiB); // no limit
-    auto const filled = [](std::size_t room, std::size_t bytes, std::size_t block) {
-        return cut{100 * MiB, 100 * MiB + room, false, holes::never}.filled(bytes, block);
+    CHECK(cut().filled(16 * MiB, 6 * MiB, 6 * MiB) == 16 * MiB); // no limit
+    auto const filled = [](std::size_t room, std::size_t bytes, std::size_t block, std::size_t least = 0) {
+        return cut{100 * MiB, 100 * MiB + room, false, holes::never}.filled(bytes, least == 0 ? block : least, block);
     };
     CHECK(filled(1 * GiB, 16 * MiB, 6 * MiB) == 12 * MiB);
     CHECK(filled(1 * GiB, 16 * MiB, 5 * MiB) == 16 * MiB); // a MiB of the last page is left
@@ -91,6 +91,8 @@ TEST_CASE("chunk_sizes: under a limit a chunk has what blocks fill of it") {
     CHECK(filled(51 * MiB, 40 * MiB, 5 * MiB) == 40 * MiB);
     CHECK(filled(12 * MiB, 4 * MiB, 3 * MiB) == 6 * MiB); // the policy said less
     CHECK(filled(1 * MiB, 4 * MiB, 3 * MiB) == 4 * MiB);  // there is no room in any case
+    CHECK(filled(24 * MiB, 8 * MiB, 3 * MiB, 8 * MiB) == 12 * MiB); // a slab for small blocks needs more than they fill evenly
+    CHECK(filled(26 * MiB, 8 * MiB, 3 * MiB, 8 * MiB) == 10 * MiB); // nor may the rest be used
 }
 
 TEST_CASE("chunk_sizes: what is asked for suffices, and its chunks are whole pages of no more than that") {

@@ -165,7 +165,7 @@ public:
         if (left != 0)
             said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";
         if (bytes <= limit_bytes())
-            said = said + "free " + base::exact_bytes_text(bytes - left) + " of its blocks, ";
+            said = said + "free " + base::exact_bytes_text(requested - (limit_bytes() - bytes)) + " of its blocks, ";
         return said + (left != 0 || bytes <= limit_bytes() ? "or raise the layer's limit" : "raise the layer's limit");
     }
 

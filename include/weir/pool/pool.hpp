@@ -8,7 +8,7 @@
 // ranges, and where the first try finds no block, it climbs the ladder of reuse/stream_ordered.hpp and grows within its limit.
 // Bookkeeping is on the host. No header stands in front of a block, so 'deallocate' is given the size and alignment again.
 //
-// invariant: it does not grow beyond limit_bytes(); every block lies in memory that is held; a failed call changes no block.
+// invariant: only 'resume' takes it beyond its limit; every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation, and its free comes after work enqueued before it.
 // cost:      a first try that succeeds costs the reuse rule's 'take'. Growth costs driver calls (supply.hpp), and wholly free
 //            chunks may move or go back for it.
@@ -171,7 +171,7 @@ public:
     }
 
     /// Sets the most bytes that the pool may hold; SIZE_MAX: no limit. What it holds above that it keeps, and hands out as
-    /// before; it only does not grow. 'trim' gives back. Any thread; waits while another one grows the pool.
+    /// before; it only does not grow, but by 'resume'. 'trim' gives back. Any thread; waits while another one grows the pool.
     void set_limit(std::size_t bytes) {
         base::lock_guard<growth_lock> const lock(growth_lock_);
         supply_.held().limit_bytes(bytes);

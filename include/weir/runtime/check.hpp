@@ -79,6 +79,13 @@ inline void check_cuda(cudaError_t error, char const* call, char const* if_inval
         runtime::detail::fail(error, call, if_invalid, if_unsupported);
 }
 
+/// The earlier name of check_cuda.
+[[deprecated("weir: 'check' is called 'check_cuda' now")]] inline void check(cudaError_t error, char const* call,
+                                                                             char const* if_invalid = "",
+                                                                             char const* if_unsupported = "") {
+    check_cuda(error, call, if_invalid, if_unsupported);
+}
+
 namespace runtime {
 
 /// Whether the call succeeded; for calls whose failure cannot be reported, as in destructors. It leaves no failure on CUDA's
@@ -87,13 +94,6 @@ inline bool succeeded(cudaError_t error) noexcept {
     if (error != cudaSuccess)
         detail::take_off_record(error);
     return error == cudaSuccess;
-}
-
-/// The earlier name of check_cuda.
-[[deprecated("weir: 'check' is called 'check_cuda' now")]] inline void check(cudaError_t error, char const* call,
-                                                                             char const* if_invalid = "",
-                                                                             char const* if_unsupported = "") {
-    check_cuda(error, call, if_invalid, if_unsupported);
 }
 
 /// True if the call found no memory, false if it succeeded; throws cuda_error for any other failure. As 'check_cuda' otherwise.

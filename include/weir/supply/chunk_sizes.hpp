@@ -7,7 +7,7 @@
 // to be used, base/hole_watch.hpp), and the pool's limit. Memory that grows in place comes in pieces, each a chunk of its own.
 // Under a limit no piece is larger than a 512th of it: small chunks leave little unused below the limit. Policies that cut no
 // pieces, and devices that cannot grow in place, get one chunk at a time. Under a limit a chunk has no bytes that equal blocks
-// would leave unused, so a limit that is the sum of equal blocks has room for all of them.
+// would leave unused, so in a fresh pool a limit that is the sum of equal blocks has room for all of them.
 //
 // invariant: next(bytes) >= bytes, but 0 where it overflows; 0 < piece_of(bytes) <= bytes where bytes is not 0.
 // cost:      arithmetic.
@@ -59,19 +59,20 @@ struct chunk_sizes {
         return bytes; // all of it is one chunk
     }
 
-    /// How much of `bytes`, which 'next' answered, to get as one chunk for blocks of `block_bytes` each. All of it if there is
-    /// no limit; else what such blocks fill, in whole pages. If the limit leaves just room for a number of such blocks, they
-    /// fill the chunk's last page, too; for that it may be larger than `bytes`.
-    std::size_t filled(std::size_t bytes, std::size_t block_bytes) const noexcept {
+    /// How much of `bytes`, which 'next' answered where `least_bytes` are needed, to get as one chunk for blocks of
+    /// `block_bytes` each. All of it if there is no limit; else what such blocks fill, in whole pages. If the limit leaves just
+    /// room for a number of such blocks, they fill the chunk's last page, too; for that it may be larger than `bytes`.
+    std::size_t filled(std::size_t bytes, std::size_t least_bytes, std::size_t block_bytes) const noexcept {
         if (limit_bytes == SIZE_MAX)
             return bytes;
-        std::size_t const fit = bytes / block_bytes;
+        std::size_t const fit = bytes / block_bytes, least = (least_bytes - 1) / block_bytes + 1;
         std::size_t const room = limit_bytes < held_bytes ? 0 : base::align_down(limit_bytes - held_bytes, Page);
         if (room == 0 || room % block_bytes != 0)
-            return base::align_up(fit * block_bytes, Page);
+            return base::align_up((fit < least ? least : fit) * block_bytes, Page);
         std::size_t const part = base::natural_alignment(block_bytes);
         std::size_t const even = part < Page ? Page / part : 1; // so many blocks are whole pages, and the room is many of them
-        return (fit < even ? even : fit / even * even) * block_bytes;
+        std::size_t const whole = fit / even * even;
+        return (whole < least ? (least - 1) / even * even + even : whole) * block_bytes;
     }
 
 private:

@@ -64,11 +64,9 @@ public:
     /// chunk that the upstream can ever have. (A chunk may be aligned better than promised; a block that fits only then does
     /// not count.) Any thread.
     bool can_hold(std::size_t bytes, std::size_t alignment) const noexcept {
-        std::size_t const held = held_.bytes(), limit = held_.limit_bytes();
-        if (Placement::rounded(bytes, alignment) > base::align_down(held > limit ? held : limit, page) || suspended())
-            return false;
         std::size_t const needed = least_chunk_for(bytes, alignment); // 0: no chunk has such a block
-        return needed != 0 && (needed <= held || (needed <= limit && held_.can_acquire(needed)));
+        return needed != 0 && !suspended() &&
+               (needed <= held_.bytes() || (needed <= held_.limit_bytes() && held_.can_acquire(needed)));
     }
     /// The kind of the pool's memory, in words.
     char const* kind() const noexcept {
@@ -100,6 +98,8 @@ public:
         if constexpr (grows_in_place)
             if (extends() && !again && alignment <= page && in_place_.grow(free_in(rule), bytes, alignment, stream))
                 return true;
+        if (held_.bytes() > held_.limit_bytes() && rule.used().bytes != 0)
+            return false; // the limit is a new one: what went back for this would not come again
         std::size_t const wanted = sizes().next(needed);
         std::size_t const step = wanted < needed ? needed : wanted; // 'wanted' is 0 where it overflows
         // Wholly free chunks go back first. They did not help here, or the block would have been found there.
@@ -167,7 +167,11 @@ private:
 
     // The bytes that each such block takes of a chunk for many of them, at most those of a chunk for one.
     static constexpr std::size_t block_in_chunk(std::size_t bytes, std::size_t alignment, std::size_t needed) noexcept {
-        std::size_t const each = base::align_up(Placement::needs(bytes, alignment, usual_alignment()), alignment);
+        // A small block needs a slab at first, but blocks of its size fill a chunk side by side.
+        bool const is_usual = alignment <= usual_alignment();
+        std::size_t const alone =
+            is_usual ? Placement::rounded(bytes, alignment) : Placement::needs(bytes, alignment, usual_alignment());
+        std::size_t const each = base::align_up(alone, alignment);
         return each != 0 && each < needed ? each : needed;
     }
 
@@ -178,7 +182,7 @@ private:
         if (bytes > room && room > needed)
             bytes = room;
         else if (!extends())
-            bytes = sizes().filled(bytes, block);
+            bytes = sizes().filled(bytes, needed, block);
         for (; bytes > needed; bytes = base::align_up(bytes / 2 / block * block, page))
             if (acquire(rule, bytes, stream))
                 return true;

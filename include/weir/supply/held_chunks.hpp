@@ -7,7 +7,8 @@
 // chunk back, since CUDA can fail there as anywhere. Such a chunk is set aside: nobody gets it, and it is offered to the
 // upstream again later, so that nothing leaks. The destructor offers every chunk, and those that are refused then once more.
 //
-// invariant: bytes() <= limit; every chunk is in one list or the other (held, or set aside) until the upstream has taken it.
+// invariant: but for 'restore', bytes() grows to at most the limit; every chunk is in one list or the other (held, or set
+//            aside) until the upstream has taken it.
 // order:     members that change something are for one thread at a time. Members that only ask are for any thread at any time,
 //            unless they say otherwise; none of them waits for the driver.
 // cost:      the upstream's calls; owns: a lock and a binary search.
@@ -147,6 +148,7 @@ public:
     bool restore(base::range chunk) {
         if (!upstream_.restore(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
             return false;
+        base::lock_guard<Lock> const lock(lock_);
         count(chunk.bytes);
         return true;
     }
@@ -204,7 +206,10 @@ public:
     std::size_t bytes() const noexcept { return bytes_.load(base::memory_order_relaxed); }
     /// The most that were held since reset_peak.
     std::size_t peak_bytes() const noexcept { return peak_bytes_.load(base::memory_order_relaxed); }
-    void reset_peak() noexcept { peak_bytes_.store(bytes(), base::memory_order_relaxed); }
+    void reset_peak() noexcept {
+        base::lock_guard<Lock> const lock(lock_); // so that no chunk is counted between the two
+        peak_bytes_.store(bytes(), base::memory_order_relaxed);
+    }
     /// The most bytes to hold. A new limit takes nothing back.
     std::size_t limit_bytes() const noexcept { return limit_bytes_.load(base::memory_order_relaxed); }
     void limit_bytes(std::size_t most) noexcept { limit_bytes_.store(most, base::memory_order_relaxed); }
@@ -281,6 +286,7 @@ private:
         return all;
     }
 
+    // Needs the lock.
     void count(std::size_t more) noexcept {
         std::size_t const now = bytes_.fetch_add(more, base::memory_order_relaxed) + more;
         base::raise(peak_bytes_, now);

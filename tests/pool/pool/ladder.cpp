@@ -21,9 +21,12 @@ struct notes {
     std::string finds; // the rung that finds a block, in the words below
     int in_flight = 0; // waits that have something to wait for
     std::size_t unsettled = 0;
+    std::string settled_elsewhere = ""; // the rung after which another thread has settled what is unsettled
 
     weir::base::range answer(char const* who) {
         asked += std::string(asked.empty() ? "" : " ") + who;
+        if (asked == settled_elsewhere)
+            unsettled = 0;
         return asked == finds ? weir::base::range{64, 64} : weir::base::range{};
     }
 };
@@ -142,6 +145,14 @@ TEST_CASE("ladder: what only the end of all work frees is settled, where there i
     notes stranded;
     stranded.unsettled = 64;
     CHECK(climb<false>(stranded).find("wait take gather take grow give-back settle wait take") != std::string::npos);
+}
+
+TEST_CASE("ladder: what another thread settles after the search is searched for again") {
+    notes stranded;
+    stranded.unsettled = 64;
+    stranded.settled_elsewhere = "reclaim take gather take grow give-back borrow wait take gather take grow give-back";
+    stranded.finds = stranded.settled_elsewhere + " settle wait take";
+    CHECK(climb<false>(stranded) == stranded.finds + " found");
 }
 
 TEST_CASE("ladder: where there is no more memory the placement squeezes, and at last gets room for just the block") {

@@ -91,8 +91,11 @@ public:
         do {
             if (units > less(limit(), before))
                 return false;
-        } while (!granted_.compare_exchange_weak(before, before + units, memory_order_relaxed));
-        return true;
+        } while (!granted_.compare_exchange_weak(before, before + units, memory_order_acquire));
+        if (before + units <= limit())
+            return true;
+        lower(granted_, units); // 'set_limit' came between, and did not count these
+        return false; // nothing is counted
     }
     void give_directly(std::uint64_t units) noexcept { lower(granted_, units); }
 
@@ -125,7 +128,9 @@ public:
     /// What is in use stays, also above the new limit. The caller has locked all shards, and called 'collect'.
     void set_limit(std::uint64_t limit) noexcept {
         limit_.store(limit, memory_order_relaxed);
-        kept_.store(granted_.load(memory_order_relaxed) > limit ? 0 : usually_kept(), memory_order_relaxed);
+        // Either this counts what 'take_directly' takes now, or that one sees the new limit.
+        std::uint64_t const granted = granted_.fetch_add(0, memory_order_acq_rel);
+        kept_.store(granted > limit ? 0 : usually_kept(), memory_order_relaxed);
     }
 
 private:
