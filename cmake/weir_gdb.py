@@ -173,9 +173,25 @@ class Container:
         kind = re.sub(r"^.*::", "", re.sub(r"<.*", "", str(whole)))
         block = self.value["block_"]
         size, data = int(block["size"]), int(block["data"])
-        element = whole.template_argument(0) if kind.endswith("vector") else None
+        element = None if kind.endswith("buffer") else whole.template_argument(0)
         what = f"{size // element.sizeof} {element} ({size_text(size)})" if element else size_text(size)
         return f"{kind} of {what} at {data:#x}, {stream_text(self.value['stream_']['stream']['stream_'])}"
+
+
+class PerDevice:
+    """multi_device::per_device: its pools, by device."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def to_string(self):
+        return f"pools of {counted(int(self.value['pools_']['size_']), 'device')}"
+
+    def children(self):
+        slots = self.value["pools_"]
+        for device in range(int(slots["size_"])):
+            pool = slots["first_"][device]["made"]["value_"]
+            yield f"[{device}]", pool.dereference() if pool else "not made yet"
 
 
 class StreamRef:
@@ -196,7 +212,8 @@ def printers():
             ("driver_pool", r"driver_pool_of<.*>$", DriverPool),
             ("pool", r"(pool|recipes::pool_of)<.*>$", Pool),
             ("layer", r"layer::\w+<.*>$", Layer),
-            ("container", r"(device|pinned|managed|host)_(vector|buffer)(<.*>)?$", Container),
+            ("container", r"(device|pinned|managed|host)_(vector|buffer|value)(<.*>)?$", Container),
+            ("per_device", r"multi_device::per_device<.*>$", PerDevice),
             ("stream_ref", r"stream_ref$", StreamRef)):
         found.add_printer(name, r"^weir::(v0::)?" + pattern, printer)
     return found

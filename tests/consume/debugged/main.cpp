@@ -3,6 +3,7 @@
 // One of each that gdb shows; see shown_by_gdb in run.py.
 
 #include <cstdlib>
+#include <weir/multi_device.hpp>
 #include <weir/weir.hpp>
 
 int main() {
@@ -19,6 +20,9 @@ int main() {
     weir::driver_pool cudas(weir::driver_pool_options{}.name("cudas"));
     void* const r = cudas.allocate(a, 5000);
     weir::layer::statistics<weir::device_pool&> const counted(pool);
+    weir::device_value<double> const sum(pool, a);
+    weir::multi_device::per_device<weir::device_pool> each;
+    static_cast<void>(each.find(0));
     weir::memory_report const state = pool.state();
     weir::base::range const part{4096, 512};
     weir::stream_ref const host = weir::on_host, legacy = cudaStreamLegacy;
