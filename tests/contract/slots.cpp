@@ -69,13 +69,14 @@ struct pool {
     static constexpr memory_space space = memory_space::host;
     void* try_allocate(on_host_t, std::size_t, std::size_t);
     void deallocate(on_host_t, void*, std::size_t, std::size_t) noexcept;
+    weir::text full_report() const; // as resource::pool_base, which has more
 };
 struct whole_pool : pool {
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
     static constexpr std::size_t default_alignment = 16;
     weir::memory_report state() const;
-    weir::text refusal(std::size_t, std::size_t) const;
+    weir::refusal refused(std::size_t, std::size_t) const;
 };
 
 // All that a part may add.

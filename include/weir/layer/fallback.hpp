@@ -200,14 +200,21 @@ public:
 
     /// The sums of both pools' figures, the larger of their largest free ranges, and both names.
     memory_report state() const { return sum(first_.state(), second_.state()); }
-    /// The same of what both tell of their refusals. Throws as 'state' does.
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        return sum(resource::refused_state(first_, bytes, alignment), resource::refused_state(second_, bytes, alignment));
+    /// The sum of what both tell of their refusals, and both reasons. Throws as their 'refused'.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
+        refusal const first = first_.refused(bytes, alignment), second = second_.refused(bytes, alignment);
+        return {sum(first.state, second.state), "first: " + first.reason + "; then: " + second.reason};
     }
     /// Adds what either pool can tell; the free bytes of the device are the first pool's. See 'full_state'.
-    void examine(memory_report& now) const noexcept {
-        resource::examine(second_, now);
-        resource::examine(first_, now);
+    void examine(memory_report& now) const {
+        second_.examine(now);
+        first_.examine(now);
+    }
+    void list_own(largest_blocks& list) const noexcept {
+        if constexpr (!std::is_reference_v<First>)
+            first_.list_own(list);
+        if constexpr (!std::is_reference_v<Second>)
+            second_.list_own(list);
     }
     // Each returns one figure of 'state', and throws as 'state' does.
     std::size_t reserved_bytes() const { return state().reserved_bytes; }
@@ -215,19 +222,12 @@ public:
     std::size_t limit_bytes() const { return state().limit_bytes; }
     text name() const { return state().name; }
     text report() const { return resource::report_text(state(), "two pools"); }
-    /// Both pools' reasons. Throws as their 'refusal'.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
-        return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
-    }
     /// Whether either pool could have room for such a block if no other block were handed out. Throws as their 'state'.
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
-        return resource::can_hold(first_, bytes, alignment) || resource::can_hold(second_, bytes, alignment);
+        return first_.can_hold(bytes, alignment) || second_.can_hold(bytes, alignment);
     }
-    /// The first pool's device. Exists if that pool has one.
-    template <class P = first_pool const>
-    auto device() const -> decltype(std::declval<P&>().device()) {
-        return first_.device();
-    }
+    /// The first pool's device.
+    int device() const { return first_.device(); }
 
 private:
     template <class Visit>

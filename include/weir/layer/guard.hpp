@@ -161,7 +161,10 @@ public:
     }
 
     /// Offers the live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept { in_ledger([&](auto& ledger) { ledger.offer_to(list); }); }
+    void list_own(largest_blocks& list) const noexcept {
+        wrapper::list_own(list);
+        in_ledger([&](auto& ledger) { ledger.offer_to(list); });
+    }
 
 private:
     template <class Use>

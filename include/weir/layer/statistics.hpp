@@ -134,7 +134,8 @@ public:
         return now;
     }
     /// Offers the listed live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept {
+    void list_own(largest_blocks& list) const noexcept {
+        wrapper::list_own(list);
         base::lock_guard<base::mutex> const lock(mutex_);
         large_.offer_to(list);
     }

@@ -26,43 +26,9 @@ namespace weir {
 inline namespace v0 {
 namespace resource {
 
-/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const'. If that
-/// throws, the rest stays unknown.
-template <class Pool>
-void examine(Pool const& pool, memory_report& now) noexcept {
-    if constexpr (contract::holds<contract::has_examine, Pool>)
-        try {
-            pool.examine(now);
-        } catch (...) {
-        }
-}
-
-/// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
-/// alignment) const', or, where it has none, its limit. Throws as that member or 'state'.
-template <class Pool>
-bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
-    if constexpr (contract::holds<contract::has_can_hold, Pool>)
-        return pool.can_hold(bytes, alignment);
-    else
-        return bytes <= pool.state().limit_bytes;
-}
-
-/// The state of the part of `pool` that refuses such a block now: its member 'memory_report refused_state(std::size_t bytes,
-/// std::size_t alignment) const', or, where it has none, its state and what 'examine' adds. Throws as that member or 'state'.
-template <class Pool>
-memory_report refused_state(Pool const& pool, std::size_t bytes, std::size_t alignment) {
-    if constexpr (contract::holds<contract::has_refused_state, Pool>) {
-        return pool.refused_state(bytes, alignment);
-    } else {
-        memory_report now = pool.state();
-        resource::examine(pool, now);
-        return now;
-    }
-}
-
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
-/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
-/// 'full_report', and 'examine' where it can tell more.
+/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refused(bytes, alignment); report() for
+/// 'full_report'; and what it can answer better than this base: see 'What a pool need not have'.
 template <class Derived>
 class pool_base {
 public:
@@ -113,33 +79,46 @@ public:
         self().deallocate(on_host, p, bytes, alignment);
     }
 
-    /// Call this before cudaStreamDestroy(stream): layer::guard, which the recipes wear in debug builds, then names the blocks
-    /// that still need the stream. Without that layer it does nothing and returns 0.
-    std::size_t before_destroy(stream_ref) noexcept { return 0; }
-
     /// Ends 'suspend', for a pool that has it, as its 'try_resume' does. Throws out_of_memory if the device has no room; the
     /// pool then stays suspended. Other errors as 'try_resume'.
     template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
     void resume() {
         if (!self().try_resume())
-            throw out_of_memory(self().suspended_bytes(), full_state(),
-                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
+            throw out_of_memory(
+                self().suspended_bytes(),
+                {full_state(), "the device has no room for what the pool held before 'suspend'; free something elsewhere"});
     }
 
     /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
     /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'state'.
     memory_report full_state() const {
         memory_report now = self().state();
-        examine(self(), now);
+        try {
+            self().examine(now);
+        } catch (...) { // the rest stays unknown
+        }
         return now;
     }
 
-    /// The full state of the part that refuses such a block now: a layer tells its pool's, unless it refuses by itself. Throws
-    /// as 'state'.
-    memory_report refused_state(std::size_t, std::size_t) const { return full_state(); }
-
     /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
     text full_report() const { return resource::full_report_text(self().report(), full_state()); }
+
+    // What a pool need not have. These stand where a pool does not know better.
+
+    /// Adds to `now` what takes longer to find out; see 'full_state'.
+    void examine(memory_report&) const noexcept {}
+    /// Offers those of the live blocks that were surely handed out through this pool or layer, and through no other that shares
+    /// its memory: a layer that lists blocks (layer::guard, layer::statistics) offers its own.
+    void list_own(largest_blocks&) const noexcept {}
+    /// Whether it could hand out such a block if no other were out. Throws as 'state'.
+    bool can_hold(std::size_t bytes, std::size_t = Derived::default_alignment) const {
+        return bytes <= self().state().limit_bytes;
+    }
+    /// The number of the device that the memory is on, or any_device.
+    int device() const noexcept { return any_device; }
+    /// Call this before cudaStreamDestroy(stream): layer::guard, which the recipes wear in debug builds, then names the blocks
+    /// that still need the stream. Without that layer it does nothing and returns 0.
+    std::size_t before_destroy(stream_ref) noexcept { return 0; }
 
     /// Pools are equal when memory of one may be freed in the other: when they are the same object.
     friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
@@ -152,7 +131,7 @@ protected:
 private:
     // Not inlined: composing the sentence would cost each allocation registers.
     [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
-        throw out_of_memory(bytes, self().refused_state(bytes, alignment), self().refusal(bytes, alignment));
+        throw out_of_memory(bytes, self().refused(bytes, alignment));
     }
 
     Derived& self() noexcept { return static_cast<Derived&>(*this); }

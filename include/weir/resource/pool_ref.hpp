@@ -133,18 +133,9 @@ struct pool_calls {
                            std::size_t alignment) noexcept {
         static_cast<Pool*>(pool)->deallocate(stream, p, bytes, alignment);
     }
-    static int device(void const* pool) {
-        if constexpr (contract::returns<int, contract::has_device, Pool>)
-            return static_cast<Pool const*>(pool)->device();
-        else
-            return any_device;
-    }
-    static bool can_hold([[maybe_unused]] void const* pool, [[maybe_unused]] std::size_t bytes,
-                         [[maybe_unused]] std::size_t alignment) {
-        if constexpr (contract::holds<contract::has_can_hold, Pool>)
-            return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
-        else
-            return true;
+    static int device(void const* pool) { return static_cast<Pool const*>(pool)->device(); }
+    static bool can_hold(void const* pool, std::size_t bytes, std::size_t alignment) {
+        return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
     }
     static constexpr pool_table table{&allocate,
                                       &deallocate,
@@ -234,7 +225,7 @@ public:
     /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
     bool stream_ordered() const noexcept { return calls_->stream_ordered; }
 
-    /// Whether the pool could hand out such a block if no other were out; true if it does not say. Throws as its 'can_hold'.
+    /// Whether the pool could hand out such a block if no other were out. Throws as its 'can_hold'.
     bool can_hold(std::size_t bytes, std::size_t alignment) const { return calls_->can_hold(pool_, bytes, alignment); }
     bool can_hold(std::size_t bytes) const { return can_hold(bytes, default_alignment()); }
 
@@ -284,10 +275,6 @@ private:
     template <class Pool>
     static constexpr resource::detail::pool_table const* table_of() {
         static_assert(contract::require_pool<Pool, stream_ref>());
-        static_assert(
-            contract::returns<void*, contract::has_allocate, Pool, stream_ref>,
-            "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
-            "alignment)', which throws; derive the pool from 'weir::resource::pool_base', which has it");
         static_assert(contract::holds<contract::has_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(
