@@ -584,7 +584,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contract::holds<weir::contract::has_rewind, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::has_mark, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

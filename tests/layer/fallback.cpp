@@ -359,7 +359,7 @@ TEST_CASE("fallback: the stricter of what the options of both pools say holds fo
     CHECK(fallback<opinionated&, opinionated&>(quiet, strict).on_violation() == wrong::abort);
     CHECK(fallback<opinionated&, opinionated&>(strict, quiet).on_violation() == wrong::abort);
     CHECK(fallback<silent&, opinionated&>(none, strict).on_violation() == wrong::abort);
-    CHECK(fallback<silent&, opinionated&>(none, strict).on_leak() == leak::ignore); // the other has no such option
+    CHECK(fallback<silent&, opinionated&>(none, strict).on_leak() == leak::report); // as who says nothing does
     CHECK(fallback<silent&, silent&>(none, none).on_leak() == leak::report);
     CHECK(fallback<silent&, silent&>(none, none).on_violation() == wrong::report);
 }

@@ -257,14 +257,7 @@ struct telling : counting_pool<> {
     using counting_pool<>::counting_pool;
     std::string report() const { return "a line of its own"; }
 };
-template <class Pool, class = void>
-struct reports : std::false_type {};
-template <class Pool>
-struct reports<Pool, std::void_t<decltype(std::declval<Pool const&>().report())>> : std::true_type {};
-
 } // namespace
-
-static_assert(reports<weir::layer::limit<telling>>::value && !reports<limited>::value);
 
 TEST_CASE("limit: a report ends with what this layer allows and how much of that is requested") {
     weir::layer::limit<telling> pool(2048);

@@ -204,8 +204,9 @@ public:
 
     /// The most bytes that it may hold (driver_pool_options::limit), which CUDA rounds up; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return options_.limit_bytes(); }
-    /// What the options call it.
+    /// What the options call it, and what they say of its end.
     text const& name() const noexcept { return options_.name(); }
+    leak_action on_leak() const noexcept { return options_.on_leak(); }
     /// The device; of pinned and managed memory the one under which it was made.
     int device() const noexcept { return options_.device(); }
     /// CUDA's handle, for calls that weir does not wrap.

@@ -227,10 +227,6 @@ public:
         visit(*this, [&](group const& each) { count += id == each.id() ? each.graphs() : 0; });
         return count;
     }
-    /// Bytes held from the pool.
-    std::size_t reserved_bytes() const noexcept { return state().reserved_bytes; }
-    /// Bytes handed out and not yet freed, rounding included.
-    std::size_t in_use_bytes() const noexcept { return state().in_use_bytes; }
     /// The device of the pool.
     int device() const { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
@@ -255,7 +251,6 @@ public:
         return now;
     }
     void examine(memory_report& now) const { pool_->examine(now); }
-    text report() const { return resource::report_text(state(), base::name_of(space)); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
         return needed != 0 && pool_->can_hold(needed, default_alignment);

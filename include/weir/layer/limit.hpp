@@ -90,7 +90,7 @@ public:
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     auto mark() { return this->pool_.mark(); }
     template <class Mark, class P = typename wrapper::pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+              class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
         give(this->ended_by([&](P& pool) { pool.rewind(to); }).in_use_bytes);
     }
@@ -127,9 +127,8 @@ public:
         return bytes <= limit_bytes() && wrapper::can_hold(bytes, alignment);
     }
 
-    /// The wrapped pool's report, and then this layer's figures, which that does not know. Exists if the pool has a report.
-    template <class P = typename wrapper::pool_type const>
-    auto report() const -> decltype(text(std::declval<P&>().report())) {
+    /// The wrapped pool's report, and then this layer's figures, which that does not know.
+    text report() const {
         return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) +
                " requested, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
     }

@@ -156,7 +156,7 @@ public:
             runtime::naming(*this, [&] { rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             runtime::naming(*this, [&] { rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
@@ -247,7 +247,7 @@ public:
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds; nothing may use them any more. One thread.
-    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_clear, P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = base::usage{};

@@ -62,11 +62,6 @@ public:
     virtual text report() const = 0;
 };
 
-template <class P>
-using has_report = decltype(text(std::declval<P const&>().report()));
-template <class P>
-using has_settle = decltype(std::declval<P&>().settle());
-
 template <class Pool>
 class held_pool_of final : public held_pool {
 public:
@@ -86,7 +81,7 @@ public:
             return static_cast<void>(keep_bytes), 0;
     }
     void settle() override {
-        if constexpr (contract::holds<has_settle, Pool>)
+        if constexpr (contract::holds<contract::has_settle, Pool>)
             pool.settle();
     }
     std::size_t before_destroy(stream_ref stream) override { return pool.before_destroy(stream); }
@@ -95,12 +90,7 @@ public:
     void examine(memory_report& now) const override { pool.examine(now); }
     void list_own(largest_blocks& list) const noexcept override { pool.list_own(list); }
     bool can_hold(std::size_t bytes, std::size_t alignment) const override { return pool.can_hold(bytes, alignment); }
-    text report() const override {
-        if constexpr (contract::holds<has_report, Pool>)
-            return pool.report();
-        else
-            return resource::report_text(pool.state(), base::name_of(Pool::space));
-    }
+    text report() const override { return pool.report(); }
 
     Pool pool;
 };

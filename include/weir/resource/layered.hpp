@@ -4,7 +4,7 @@
 // What does a layer inherit from the pool that it wraps?
 //
 // A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
-// by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
+// by reference, and forwards its members. A member that the wrapped pool lacks is absent here too, so that
 // whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
 // blocks without a free, and a layer has to hear of that (guard, limit and statistics do). Every forwarded call goes through
 // 'locked()': the pool with a lock around it, if the layer has one ('lock_forwarded').
@@ -42,7 +42,7 @@ public:
     static constexpr memory_space space = pool_type::space;
     static constexpr bool thread_safe = pool_type::thread_safe;
     static constexpr bool stream_ordered = pool_type::stream_ordered;
-    static constexpr bool streams_may_end = contract::streams_may_end<pool_type>();
+    static constexpr bool streams_may_end = pool_type::streams_may_end;
     static constexpr std::size_t default_alignment = pool_type::default_alignment;
 
     layered(layered const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
@@ -52,7 +52,7 @@ public:
     pool_type& inner() noexcept { return pool_; }
     pool_type const& inner() const noexcept { return pool_; }
 
-    // These members are forwarded: each does what the wrapped pool documents.
+    // These members are forwarded: each does what the wrapped pool documents. Some stand in resource/pool_base.hpp, too.
     memory_report state() const { return locked()->state(); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         return locked()->can_hold(bytes, alignment);
@@ -75,43 +75,27 @@ public:
             locked()->list_own(list);
     }
 
-    template <class P = pool_type const>
-    auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
-        return locked()->reserved_bytes();
-    }
+    decltype(auto) name() const { return locked()->name(); }
+    std::size_t reserved_bytes() const { return locked()->reserved_bytes(); }
+    std::size_t in_use_bytes() const { return locked()->in_use_bytes(); }
+    std::size_t limit_bytes() const { return locked()->limit_bytes(); }
+    text report() const { return locked()->report(); }
+    violation_action on_violation() const { return locked()->on_violation(); }
+    leak_action on_leak() const { return locked()->on_leak(); }
+    void reset_peaks() { locked()->reset_peaks(); }
+
+    // And these, if the wrapped pool has them.
     template <class P = pool_type const>
     auto peak_reserved_bytes() const -> decltype(std::declval<P&>().peak_reserved_bytes()) {
         return locked()->peak_reserved_bytes();
-    }
-    template <class P = pool_type>
-    auto reset_peaks() -> decltype(std::declval<P&>().reset_peaks()) { return locked()->reset_peaks(); }
-    template <class P = pool_type const>
-    auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
-        return locked()->in_use_bytes();
-    }
-    template <class P = pool_type const>
-    auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
-        return locked()->limit_bytes();
     }
     template <class P = pool_type>
     auto set_limit(std::size_t bytes) -> decltype(std::declval<P&>().set_limit(bytes)) {
         return locked()->set_limit(bytes);
     }
     template <class P = pool_type const>
-    auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
-    template <class P = pool_type const>
-    auto report() const -> decltype(std::declval<P&>().report()) { return locked()->report(); }
-    template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
         return locked()->owns(p);
-    }
-    template <class P = pool_type const>
-    auto on_violation() const -> decltype(std::declval<P&>().on_violation()) {
-        return locked()->on_violation();
-    }
-    template <class P = pool_type const>
-    auto on_leak() const -> decltype(std::declval<P&>().on_leak()) {
-        return locked()->on_leak();
     }
     template <class P = pool_type>
     auto in_container(void* p, stream_ref stream) -> decltype(std::declval<P&>().in_container(p, stream)) {

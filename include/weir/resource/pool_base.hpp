@@ -17,8 +17,12 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
 #include <weir/base/stand_ins.hpp>
+#include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -27,8 +31,8 @@ inline namespace v0 {
 namespace resource {
 
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
-/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refused(bytes, alignment); report() for
-/// 'full_report'; and what it can answer better than this base: see 'What a pool need not have'.
+/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refused(bytes, alignment); and what it can answer
+/// better than this base: see 'What a pool need not have'.
 template <class Derived>
 class pool_base {
 public:
@@ -105,6 +109,20 @@ public:
 
     // What a pool need not have. These stand where a pool does not know better.
 
+    /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes before its end.
+    static constexpr bool streams_may_end = false;
+    /// Each tells one figure of 'state', and throws as that.
+    text name() const { return self().state().name; }
+    std::size_t reserved_bytes() const { return self().state().reserved_bytes; }
+    std::size_t in_use_bytes() const { return self().state().in_use_bytes; }
+    std::size_t limit_bytes() const { return self().state().limit_bytes; }
+    /// Peaks begin anew; here there are none.
+    void reset_peaks() {}
+    /// What 'state' tells, as a line to print. Throws as 'state'.
+    text report() const { return resource::report_text(self().state(), base::name_of(Derived::space)); }
+    /// What the options say: see pool_options.
+    violation_action on_violation() const noexcept { return violation_action::report; }
+    leak_action on_leak() const noexcept { return leak_action::report; }
     /// Adds to `now` what takes longer to find out; see 'full_state'.
     void examine(memory_report&) const noexcept {}
     /// Offers those of the live blocks that were surely handed out through this pool or layer, and through no other that shares

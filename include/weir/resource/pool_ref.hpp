@@ -54,9 +54,10 @@ inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
 // Whether it is an any_pool, or derived from one.
 template <memory_space Required>
-void as_owner(any_pool<Required>& owner);
+std::true_type as_owner(any_pool<Required>*);
+std::false_type as_owner(void const*);
 template <class Pool>
-using has_owner = decltype(as_owner(std::declval<Pool&>()));
+inline constexpr bool is_owner = decltype(as_owner(static_cast<Pool*>(nullptr)))::value;
 
 // What a container needs from a pool, as functions and values.
 struct pool_table {
@@ -86,14 +87,13 @@ constexpr bool orders_streams() noexcept {
 // Whether the pool's type says that memory which the device reaches is handed out again at once when it is freed.
 template <class Pool>
 constexpr bool is_immediate() noexcept {
-    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !contract::holds<has_owner, Pool>)
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !is_owner<Pool>)
         return !Pool::stream_ordered && base::device_accessible(Pool::space);
     else
         return false;
 }
 
-template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
-                             contract::holds<contract::has_last_used_on, Pool, void*, stream_ref>>
+template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref>>
 struct call_used_on {
     static constexpr void (*call)(void*, void*, stream_ref) = nullptr;
     static constexpr void (*call_last)(void*, void*, stream_ref) = nullptr;
@@ -115,7 +115,7 @@ struct call_in_container<Pool, true> {
     }
 };
 
-template <class Pool, bool = !contract::streams_may_end<Pool>() && contract::holds<contract::has_settle, Pool>>
+template <class Pool, bool = !Pool::streams_may_end && contract::holds<contract::has_settle, Pool>>
 struct call_settle {
     static constexpr void (*call)(void*) = nullptr;
 };
@@ -160,7 +160,7 @@ class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
     template <class Pool, class = std::enable_if_t<!resource::detail::is_pool_ref<std::remove_cv_t<Pool>> &&
-                                                   !contract::holds<resource::detail::has_owner, Pool>>>
+                                                   !resource::detail::is_owner<Pool>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 

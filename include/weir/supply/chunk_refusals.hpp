@@ -108,7 +108,7 @@ chunk_refusal refusal_of(Held const& held, std::size_t needed_bytes) {
     if (needed_bytes == 0 || !held.has_room(needed_bytes))
         return known; // the upstream was not asked
     known.no_addresses = held.out_of_addresses();
-    if constexpr (contract::holds<contract::has_chunk_refusal, upstream>)
+    if constexpr (contract::holds<contract::has_can_acquire, upstream>)
         known.reason = held.upstream().refusal(needed_bytes);
     return known;
 }
