@@ -183,6 +183,11 @@ class spillable;
 namespace multi_device { // defined in <weir/multi_device.hpp>
 template <class Pool, class Options = pool_options>
 class per_device;
+class device_streams;
+template <class T>
+class replicated;
+template <class T>
+class sharded_vector;
 } // namespace multi_device
 
 template <memory_space Required>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "machine.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cuda_runtime_api.h>
@@ -14,33 +16,11 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/multi_device.hpp>
 #include <weir/recipes/device_pool.hpp>
-#ifdef WEIR_SIMULATED_CUDA
-#include <simulated_cuda/simulated_cuda.hpp>
-#endif
 
 namespace {
 
 using weir::multi_device::per_device;
 using weir::MiB;
-
-// All devices of a GPU machine, or three.
-struct machine {
-#ifdef WEIR_SIMULATED_CUDA
-    simulated_cuda::world const world{simulated_cuda::config{}.with_devices(3), [](auto const& reports) {
-                                          for (simulated_cuda::report const& each : reports)
-                                              FAIL_CHECK(each.sentence);
-                                      }};
-#endif
-    int const count = [] {
-        int found = 0;
-        CHECK(cudaGetDeviceCount(&found) == cudaSuccess);
-        return found;
-    }();
-    machine() { CHECK(cudaSetDevice(0) == cudaSuccess); }
-    machine(machine const&) = delete;
-    machine& operator=(machine const&) = delete;
-    ~machine() { CHECK(cudaSetDevice(0) == cudaSuccess); }
-};
 
 // Notes when it is made and ended; the first `failures` are not made.
 struct noted_pool {
