@@ -174,8 +174,8 @@ struct joining_rule {
 
 // What an upstream may bound.
 struct plain_upstream {
-    static constexpr std::size_t alignment = 64;
-    static constexpr weir::memory_space space = weir::memory_space::host;
+    [[maybe_unused]] static constexpr std::size_t alignment = 64;
+    [[maybe_unused]] static constexpr weir::memory_space space = weir::memory_space::host;
     void* acquire(std::size_t);
     void release(void*, std::size_t) noexcept;
 };
