@@ -31,7 +31,7 @@ void compose(cudaStream_t stream) {
     int sent = 0;
     while (void* const message = pool.try_allocate(stream, 1000)) // null at the limit, and no exception
         messages[sent++] = message;
-    std::printf("%d messages, then: %s\n", sent, pool.refusal(1000, 16).c_str());
+    std::printf("%d messages, then: %s\n", sent, pool.refused(1000, 16).reason.c_str());
 
     for (int i = 0; i < sent; ++i)
         pool.deallocate(stream, messages[i], 1000);

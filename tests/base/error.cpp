@@ -41,7 +41,7 @@ memory_report report() {
 } // namespace
 
 TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the reason") {
-    out_of_memory const error(4096, report(), "the limit leaves no room; free something");
+    out_of_memory const error(4096, {report(), "the limit leaves no room; free something"});
     CHECK(error.asked_bytes() == 4096);
     CHECK(error.limit_bytes() == 3000);
     CHECK(error.in_use_bytes() == 1000);
@@ -54,22 +54,22 @@ TEST_CASE("error: out_of_memory carries what was asked, the pool's state and the
           "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB, largest free 400 B)");
     memory_report silent = report();
     silent.largest_free_bytes = SIZE_MAX; // not known
-    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB)");
+    CHECK_SAYS(out_of_memory(1, {silent, "x"}).what(), "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB)");
     silent.requested_bytes = 900; // a layer's, which does not know the pool's figures
     silent.in_use_bytes = silent.reserved_bytes = SIZE_MAX;
-    CHECK_SAYS(out_of_memory(1, silent, "x").what(), "(requested 900 B, limit 2.92 KiB)");
-    CHECK(out_of_memory(1, silent, "x").requested_bytes() == 900);
+    CHECK_SAYS(out_of_memory(1, {silent, "x"}).what(), "(requested 900 B, limit 2.92 KiB)");
+    CHECK(out_of_memory(1, {silent, "x"}).requested_bytes() == 900);
 }
 
 TEST_CASE("error: out_of_memory says what is left on the device and who has the most, where that is known") {
-    out_of_memory const plain(1, report(), "x");
+    out_of_memory const plain(1, {report(), "x"});
     CHECK(plain.device_free_bytes() == SIZE_MAX);
     CHECK(plain.largest_live().empty());
     memory_report state = report();
     state.device_free_bytes = 123;
     state.largest_live.offer({reinterpret_cast<void const*>(0x1000), 64});
     state.largest_live.offer({reinterpret_cast<void const*>(0x7f00), 900});
-    out_of_memory const error(4096, state, "the limit leaves no room; free something");
+    out_of_memory const error(4096, {state, "the limit leaves no room; free something"});
     CHECK(error.device_free_bytes() == 123);
     REQUIRE(error.largest_live().size() == 2);
     CHECK(error.largest_live()[0].bytes == 900);
@@ -78,14 +78,14 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
           "(in use 1000 B, reserved 1.95 KiB, limit 2.92 KiB, largest free 400 B, free on the device 123 B); the largest live blocks: "
           "900 B at 0x7f00, 64 B at 0x1000");
     state.device_free_bytes = 0;
-    CHECK(std::string(out_of_memory(1, state, "x").what()).find("free on the device 0 B)") != std::string::npos);
+    CHECK(std::string(out_of_memory(1, {state, "x"}).what()).find("free on the device 0 B)") != std::string::npos);
     CHECK(plain.lost_bytes() == 0);
     state.lost_bytes = 77; // or the other figures do not add up
-    CHECK(out_of_memory(1, state, "x").lost_bytes() == 77);
-    CHECK(std::string(out_of_memory(1, state, "x").what()).find("free on the device 0 B, not handed out again 77 B)") != std::string::npos);
+    CHECK(out_of_memory(1, {state, "x"}).lost_bytes() == 77);
+    CHECK(std::string(out_of_memory(1, {state, "x"}).what()).find("free on the device 0 B, not handed out again 77 B)") != std::string::npos);
     state.largest_live = {};
     state.largest_live.offer({reinterpret_cast<void const*>(0x1000), 1});
-    std::string const said = out_of_memory(1, state, "x").what();
+    std::string const said = out_of_memory(1, {state, "x"}).what();
     CHECK(said.find("cannot hand out 1 byte: x (") != std::string::npos);
     CHECK(said.find("; the largest live blocks: 1 B at 0x1000") != std::string::npos);
 }
@@ -93,20 +93,20 @@ TEST_CASE("error: out_of_memory says what is left on the device and who has the 
 TEST_CASE("error: out_of_memory says when there is no limit") {
     memory_report state = report();
     state.limit_bytes = SIZE_MAX;
-    CHECK(std::string(out_of_memory(1, state, "x").what()).find("limit none") != std::string::npos);
+    CHECK(std::string(out_of_memory(1, {state, "x"}).what()).find("limit none") != std::string::npos);
     state.limit_bytes = SIZE_MAX - 1;
-    CHECK(std::string(out_of_memory(1, state, "x").what()).find("limit none") == std::string::npos);
+    CHECK(std::string(out_of_memory(1, {state, "x"}).what()).find("limit none") == std::string::npos);
 }
 
 TEST_CASE("error: copies and moves of out_of_memory all tell the whole story") {
-    out_of_memory first(1, report(), "why");
+    out_of_memory first(1, {report(), "why"});
     std::string const text = first.what();
     out_of_memory copy = first;
     out_of_memory moved = std::move(first);
     CHECK(copy.what() == text);
     CHECK(moved.what() == text);
     CHECK(first.what() == text); // also what was moved from, which a handler may still hold
-    out_of_memory other(2, memory_report{}, "else");
+    out_of_memory other(2, {{}, "else"});
     other = moved;
     CHECK(other.what() == text);
     CHECK(other.asked_bytes() == 1);
@@ -119,7 +119,7 @@ TEST_CASE("error: copies and moves of out_of_memory all tell the whole story") {
 TEST_CASE("error: out_of_memory survives a journey between threads and a rethrow") {
     std::exception_ptr kept;
     try {
-        throw out_of_memory(77, report(), "full");
+        throw out_of_memory(77, {report(), "full"});
     } catch (std::bad_alloc const&) {
         kept = std::current_exception();
     }
@@ -180,10 +180,10 @@ TEST_CASE("error: an error for whose sentence the host has no memory is std::bad
         CHECK(why == "the limit leaves no room");
         CHECK(state.name == "frames");
     };
-    CHECK(support::each_failure(nothing, [&](int) { out_of_memory(1, state, why); }, unharmed) > 0);
+    CHECK(support::each_failure(nothing, [&](int) { out_of_memory(1, {state, why}); }, unharmed) > 0);
     CHECK(support::each_failure(nothing, [](int) { usage_error("weir: do this"); }, unharmed) > 0);
     CHECK(support::each_failure(nothing, [](int) { cuda_error("cudaFree", "cudaErrorUnknown", 999, ""); }, unharmed) > 0);
-    out_of_memory const error(1, state, why);
+    out_of_memory const error(1, {state, why});
     support::allocations_left = 0;
     out_of_memory const copy = error; // a rethrow needs no memory
     support::allocations_left = -1;

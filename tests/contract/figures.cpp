@@ -136,8 +136,8 @@ TEST_CASE_TEMPLATE("figures: what is said while threads allocate and free can be
         });
     std::vector<std::string> wrong;
     for (int round = 0; round < 100; ++round) {
-        std::vector<std::string> said{std::string(pool.report()), std::string(pool.refusal(300 * KiB, 256)),
-                                      std::string(pool.refusal(too_much, 256))};
+        std::vector<std::string> said{std::string(pool.report()), std::string(pool.refused(300 * KiB, 256).reason),
+                                      std::string(pool.refused(too_much, 256).reason)};
         for (std::size_t const bytes : {500 * KiB, too_much})
             try {
                 pool.deallocate(streams[0], pool.allocate(streams[0], bytes), bytes);

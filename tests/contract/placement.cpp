@@ -208,7 +208,7 @@ TEST_CASE_TEMPLATE("placement: blocks are apart, aligned and inside one chunk; b
         }
         while (oracle.live() != 0)
             p.give(oracle.give_last());
-        if constexpr (contract::holds<contract::has_clear, Placement>)
+        if constexpr (contract::holds<contract::has_mark, Placement, weir::base::usage>)
             p.clear();
         if constexpr (contract::holds<contract::has_remove, Placement>) {
             for (range const& chunk : chunks)
@@ -298,10 +298,10 @@ TEST_CASE_TEMPLATE("placement: a chunk is removed exactly when no block is in it
                 } else if (random() % 10 == 0 && here[at]) {
                     bool const empty = oracle.live_in(chunks[at]) == 0;
                     std::size_t const before = p.free_bytes();
-                    if (contract::holds<contract::has_clear, Placement> && !empty)
+                    if (contract::holds<contract::has_mark, Placement, weir::base::usage> && !empty)
                         continue;
                     bool const removed = p.remove(chunks[at]);
-                    if (!contract::holds<contract::has_clear, Placement>)
+                    if (!contract::holds<contract::has_mark, Placement, weir::base::usage>)
                         CHECK(removed == empty);
                     if (removed) {
                         oracle.remove(chunks[at]);
@@ -467,7 +467,7 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
                     s.p.give(block);
                 }
             }
-            if constexpr (contract::holds<contract::has_clear, Placement>)
+            if constexpr (contract::holds<contract::has_mark, Placement, weir::base::usage>)
                 s.p.clear();
             if constexpr (contract::holds<contract::has_remove, Placement>)
                 CHECK(s.p.remove(chunks[0]));
@@ -509,7 +509,7 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
                     scene_type s = make_scene(steps)();
                     while (s.oracle.live() != 0)
                         s.p.give(s.oracle.give_last());
-                    if constexpr (contract::holds<contract::has_clear, Placement>)
+                    if constexpr (contract::holds<contract::has_mark, Placement, weir::base::usage>)
                         s.p.clear();
                     return s;
                 },

@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE("pool contract: what cannot be is out_of_memory, with who, ho
                 FAIL_CHECK("nothing was thrown");
             } catch (weir::out_of_memory const& error) {
                 CHECK(error.asked_bytes() == bytes);
-                CHECK(error.in_use_bytes() == here.pool.refused_state(bytes, 16).in_use_bytes); // the part's that refused
+                CHECK(error.in_use_bytes() == here.pool.refused(bytes, 16).state.in_use_bytes); // the part's that refused
                 CHECK_FALSE(error.pool_name().empty());
                 CHECK_SAYS(error.reason(), "; "); // a refusal and what to do about it
                 CHECK_SAYS(error.what(), "weir: out of memory: pool '" + error.pool_name() + "' cannot hand out " +

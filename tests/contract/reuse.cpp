@@ -132,7 +132,7 @@ public:
     }
     /// The chunk, as it was added.
     bool remove(range chunk) {
-        if constexpr (weir::contract::holds<weir::contract::has_gather, over, stream_ref>)
+        if constexpr (weir::contract::holds<weir::contract::has_borrow, over, stream_ref>)
             rule_.gather(on_host, false);
         bool removed = false;
         rule_.visit_unused([&](auto& free) { return removed = free.remove(chunk); });
@@ -270,7 +270,7 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
             rule->add(high, one_stream ? a : b);
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             CHECK_FALSE(rule.borrow(4 * MiB, 256, b));
-            if constexpr (weir::contract::holds<weir::contract::has_gather, typename Contestant::over, stream_ref>)
+            if constexpr (weir::contract::holds<weir::contract::has_borrow, typename Contestant::over, stream_ref>)
                 rule->gather(a, false); // nor where all lie in one placement
             CHECK_FALSE(rule.take(2 * MiB + 1, 256, a));
             range const block = rule.take(1 * MiB, 256, a);
@@ -286,7 +286,7 @@ TEST_CASE_TEMPLATE("reuse contract: chunks stay apart", Contestant, WEIR_EVERY_R
 }
 
 TEST_CASE_TEMPLATE("reuse contract: a use on a second stream is waited for", Contestant, WEIR_EVERY_RULE) {
-    if constexpr (weir::contract::holds<weir::contract::has_last_used_on, typename Contestant::over, range, stream_ref>) {
+    if constexpr (weir::contract::holds<weir::contract::has_used_on, typename Contestant::over, range, stream_ref>) {
         support::every_schedule([] {
             support::scoped_stream a, b;
             memory const chunk(4 * MiB);

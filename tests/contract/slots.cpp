@@ -61,21 +61,25 @@ struct rich_rule {
         range borrow(std::size_t, std::size_t, on_host_t);
         void gather(on_host_t, bool);
         void reclaim();
+        void expect_at_most(std::size_t);
         bool wait();
         std::size_t unsettled_bytes();
+        void strand(range) noexcept;
+        void lose(range) noexcept;
     };
 };
 struct pool {
     static constexpr memory_space space = memory_space::host;
     void* try_allocate(on_host_t, std::size_t, std::size_t);
     void deallocate(on_host_t, void*, std::size_t, std::size_t) noexcept;
+    weir::text full_report() const; // as resource::pool_base, which has more
 };
 struct whole_pool : pool {
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
     static constexpr std::size_t default_alignment = 16;
     weir::memory_report state() const;
-    weir::text refusal(std::size_t, std::size_t) const;
+    weir::refusal refused(std::size_t, std::size_t) const;
 };
 
 // All that a part may add.
@@ -86,8 +90,13 @@ struct rich_upstream : upstream {
 };
 struct rich_placement : placement {
     std::size_t largest() const;
+    [[maybe_unused]] static constexpr std::size_t granularity = 1;
     void fence(weir::base::range);
     bool remove(range);
+    bool remove(range, std::size_t);
+    std::size_t free_before(std::size_t) const;
+    std::size_t free_after(std::size_t) const;
+    void for_each_free(std::size_t, void (*)(range));
     rich_placement sibling() const;
     void absorb(rich_placement&);
     range lend(std::size_t, std::size_t);
@@ -119,12 +128,6 @@ struct removes_silently : placement {
 struct sibling_of_another : placement {
     placement sibling() const;
 };
-struct rewinds_only : placement {
-    void rewind(int);
-};
-struct free_may_throw : pool {
-    void deallocate(on_host_t, void*, std::size_t, std::size_t);
-};
 struct not_const_owner : pool {
     bool owns(void const*);
 };
@@ -150,9 +153,6 @@ struct user_of_second_streams : pool {
     void used_on(void*, on_host_t);
     void last_used_on(void*, on_host_t);
 };
-struct marks_only : pool { // or records at once, as the name meant before
-    void used_on(void*, on_host_t);
-};
 struct trimmer : pool {
     std::size_t trim(std::size_t keep_bytes = 0);
 };
@@ -164,12 +164,6 @@ struct silent_trimmer : pool {
 struct answering {
     bool operator()(int const&);
 };
-struct answering_bytes {
-    std::size_t operator()(int const&);
-};
-struct changing {
-    bool operator()(int&);
-};
 struct answering_alone : answering {
     static constexpr bool thread_safe = false;
 };
@@ -180,27 +174,17 @@ struct joining_rule {
 
 // What an upstream may bound.
 struct plain_upstream {
-    static constexpr std::size_t alignment = 64;
-    static constexpr weir::memory_space space = weir::memory_space::host;
+    [[maybe_unused]] static constexpr std::size_t alignment = 64;
+    [[maybe_unused]] static constexpr weir::memory_space space = weir::memory_space::host;
     void* acquire(std::size_t);
     void release(void*, std::size_t) noexcept;
 };
 struct bounded_upstream : plain_upstream {
     std::size_t most_bytes() const noexcept;
-    std::size_t addresses_behind(void const*) const noexcept;
-    bool out_of_addresses() const noexcept;
-};
-struct throws_bounds : plain_upstream {
-    std::size_t most_bytes() const;
-    std::size_t addresses_behind(void const*) const;
-    bool out_of_addresses() const;
 };
 struct half_bounded : plain_upstream {
     int most_bytes() const noexcept;
-    std::size_t addresses_behind(void const*) const noexcept;
 };
-
-static_assert(contract::require_upstream<plain_upstream>() && contract::require_upstream<bounded_upstream>());
 
 } // namespace
 
@@ -240,14 +224,12 @@ TEST_CASE("slots: a member fits where the library's call compiles and returns wh
          contract::returns<void*, contract::has_acquire, answers_bytes> || contract::holds<contract::has_acquire, placement>},
         {"release", contract::holds<contract::has_release, upstream> && contract::holds<contract::has_release, rich_upstream>,
          contract::holds<contract::has_release, may_throw>},
-        {"alignment", contract::holds<contract::has_alignment, upstream>, contract::holds<contract::has_alignment, placement>},
         {"space", contract::holds<contract::has_space, upstream>,
          contract::holds<contract::has_space, no_space> || contract::holds<contract::has_space, space_as_number>},
         {"take", contract::returns<range, contract::has_take, placement>,
          contract::returns<range, contract::has_take, takes_pointer>},
         {"give", contract::holds<contract::has_give, placement>, contract::holds<contract::has_give, upstream>},
         {"rounded", contract::holds<contract::has_rounded, placement>, contract::holds<contract::has_rounded, upstream>},
-        {"needs", contract::holds<contract::has_needs, placement>, contract::holds<contract::has_needs, upstream>},
         {"largest", contract::returns<std::size_t, contract::has_largest, rich_placement>,
          contract::holds<contract::has_largest, placement>},
         {"fence", contract::holds<contract::has_fence, rich_placement>, contract::holds<contract::has_fence, placement>},
@@ -257,41 +239,26 @@ TEST_CASE("slots: a member fits where the library's call compiles and returns wh
         {"sibling", contract::holds<contract::has_sibling, rich_placement>,
          contract::holds<contract::has_sibling, sibling_of_another>},
         {"absorb", contract::holds<contract::has_absorb, rich_placement>, contract::holds<contract::has_absorb, placement>},
-        {"lend", contract::returns<range, contract::has_lend, rich_placement>, contract::holds<contract::has_lend, placement>},
         {"mark", contract::holds<contract::has_mark, rich_placement, weir::base::usage>,
          contract::holds<contract::has_mark, placement, weir::base::usage>},
-        {"rewind", contract::returns<weir::base::usage, contract::has_rewind, rich_placement, weir::base::usage>,
-         contract::holds<contract::has_rewind, rewinds_only, weir::base::usage>},
-        {"clear", contract::holds<contract::has_clear, rich_placement>, contract::holds<contract::has_clear, placement>},
         {"thread_safe", contract::returns<bool const, contract::has_thread_safe, rule>,
          contract::returns<bool const, contract::has_thread_safe, promises_at_run_time> ||
              contract::holds<contract::has_thread_safe, placement>},
-        {"over", contract::holds<contract::has_over, rule, placement>,
-         contract::holds<contract::has_over, placement, placement>},
         {"a rule's give", contract::holds<contract::has_give, rule::over<placement>, on_host_t>,
          contract::holds<contract::has_give, frees_loudly, on_host_t>},
         {"wait", contract::returns<bool, contract::has_wait, rich_rule::over<placement>>,
          contract::returns<bool, contract::has_wait, waits_silently>},
         {"try_allocate", contract::returns<void*, contract::has_try_allocate, pool, on_host_t>,
          contract::holds<contract::has_try_allocate, upstream, on_host_t>},
-        {"deallocate", contract::holds<contract::has_deallocate, pool, on_host_t>,
-         contract::holds<contract::has_deallocate, free_may_throw, on_host_t>},
         {"owns", contract::returns<bool, contract::has_owns, owner>, contract::holds<contract::has_owns, not_const_owner>},
-        {"last_used_on", contract::holds<contract::has_last_used_on, user_of_second_streams, void*, on_host_t>,
-         contract::holds<contract::has_last_used_on, marks_only, void*, on_host_t>},
+        {"used_on", contract::holds<contract::has_used_on, user_of_second_streams, void*, on_host_t>,
+         contract::holds<contract::has_used_on, pool, void*, on_host_t>},
         {"trim", contract::returns<std::size_t, contract::has_trim, trimmer>,
          contract::returns<std::size_t, contract::has_trim, silent_trimmer>},
         {"stream_ordered", contract::returns<bool const, contract::has_stream_ordered, whole_pool>,
          contract::holds<contract::has_stream_ordered, pool>},
-        {"a handler's call",
-         contract::returns<bool, contract::has_call, answering, int> &&
-             contract::returns<bool, contract::has_call, bool (*)(int const&), int>,
-         contract::returns<bool, contract::has_call, answering_bytes, int> ||
-             contract::holds<contract::has_call, changing, int>},
         {"most_bytes", contract::returns<std::size_t, contract::has_most_bytes, bounded_upstream>,
          contract::returns<std::size_t, contract::has_most_bytes, half_bounded>},
-        {"out_of_addresses", contract::returns<bool, contract::has_out_of_addresses, bounded_upstream>,
-         contract::holds<contract::has_out_of_addresses, throws_bounds>},
     };
     for (row const& each : rows) {
         INFO(each.what);
@@ -304,10 +271,9 @@ TEST_CASE("slots: absence is information, and what is there but wrong is not abs
     using bound = rule::over<placement>;
     for (bool const found :
          {contract::holds<contract::has_granularity, upstream>, contract::holds<contract::has_device_number, upstream>,
-          contract::holds<contract::has_most_bytes, upstream>, contract::holds<contract::has_addresses_behind, upstream>,
+          contract::holds<contract::has_most_bytes, upstream>, contract::holds<contract::has_extends, upstream>,
           contract::holds<contract::has_placement, bound>, contract::holds<contract::has_borrow, bound, on_host_t>,
-          contract::holds<contract::has_gather, bound, on_host_t>, contract::holds<contract::has_reclaim, bound>,
-          contract::holds<contract::has_wait, bound>, contract::holds<contract::has_unsettled_bytes, bound>,
+          contract::holds<contract::has_wait, bound>,
           contract::holds<contract::has_used_on, bound, range, on_host_t>,
           contract::holds<contract::has_used_on, pool, void*, on_host_t>, contract::holds<contract::has_mark, pool>,
           contract::holds<contract::has_default_alignment, pool>, contract::holds<contract::has_thread_safe, answering>})

@@ -262,12 +262,12 @@ TEST_CASE("driver_pool: what is refused is named as CUDA was asked for it, and a
                    "limit none, free on the device ");
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         driver_pool const bounded{driver_pool_options{}.limit(64 * MiB)};
-        CHECK(bounded.refusal(100 * MiB, 1) == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit; ask for "
+        CHECK(bounded.refused(100 * MiB, 1).reason == "CUDA's memory pool found no 104857600 bytes (100 MiB) within its limit; ask for "
                                                "less or raise the limit");
-        CHECK(bounded.refusal(64 * MiB, 1) == "CUDA's memory pool found no 67108864 bytes (64 MiB) in the device's memory; free "
+        CHECK(bounded.refused(64 * MiB, 1).reason == "CUDA's memory pool found no 67108864 bytes (64 MiB) in the device's memory; free "
                                               "something"); // the limit leaves room
-        CHECK_SAYS(bounded.refusal(std::size_t{1} << 60, 1), "in the device's memory; ask for less");
-        CHECK(weir::pinned_driver_pool().refusal(1, 1) ==
+        CHECK_SAYS(bounded.refused(std::size_t{1} << 60, 1).reason, "in the device's memory; ask for less");
+        CHECK(weir::pinned_driver_pool().refused(1, 1).reason ==
               "CUDA's memory pool found no 1 byte in the machine's memory; free something");
     });
 }

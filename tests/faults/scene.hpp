@@ -191,7 +191,7 @@ public:
         support::enough_memory const here;
         if (!p) {
             refused = true;
-            reason = pool->refusal(bytes, Pool::default_alignment);
+            reason = pool->refused(bytes, Pool::default_alignment).reason;
         } else {
             if (support::is_noted<Pool>()) {
                 if (Pool::stream_ordered && !on.is_host())
@@ -529,7 +529,7 @@ std::vector<act<scene<Pool>>> const& every_pool_act() {
          [](here& s) {
              static_cast<void>(s.pool->state());
              static_cast<void>(s.pool->report());
-             static_cast<void>(s.pool->refusal(1 * MiB, 256));
+             static_cast<void>(s.pool->refused(1 * MiB, 256).reason);
              if constexpr (weir::contract::holds<weir::contract::has_owns, Pool>)
                  CHECK(s.pool->owns(s.live.begin()->first));
          }},
@@ -584,7 +584,7 @@ std::vector<act<scene<Pool>>> const& every_frame_act() {
 /// What a pool can be asked, in the states that decide what it does.
 template <class Pool>
 std::vector<act<scene<Pool>>> const& every_act() {
-    if constexpr (weir::contract::holds<weir::contract::has_rewind, Pool>)
+    if constexpr (weir::contract::holds<weir::contract::has_mark, Pool>)
         return every_frame_act<Pool>();
     else
         return every_pool_act<Pool>();

@@ -47,7 +47,7 @@ public:
     }
 
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "no room"}; }
 
 private:
     std::size_t room_bytes_;
@@ -64,7 +64,7 @@ public:
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return enter(), &calls; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept { enter(); }
     weir::memory_report state() const { return enter(), weir::memory_report{}; }
-    weir::text refusal(std::size_t, std::size_t) const { return enter(), weir::text(); }
+    weir::refusal refused(std::size_t, std::size_t) const { return enter(), weir::refusal{}; }
     std::size_t in_use_bytes() const { return enter(), 0; }
     std::size_t reserved_bytes() const { return enter(), 0; }
     std::string report() const { return enter(), ""; }
@@ -273,7 +273,7 @@ TEST_CASE("interleavings: synchronized: one thread at a time is in the pool, wha
     void (*const members[])(pool_type&) = {[](pool_type& pool) { static_cast<void>(pool.try_allocate(on_host, 1)); },
                                            [](pool_type& pool) { pool.deallocate(on_host, &keep, 1); },
                                            [](pool_type& pool) { static_cast<void>(pool.state()); },
-                                           [](pool_type& pool) { static_cast<void>(pool.refusal(1, 1)); },
+                                           [](pool_type& pool) { static_cast<void>(pool.refused(1, 1).reason); },
                                            [](pool_type& pool) { static_cast<void>(pool.can_hold(1, 1)); },
                                            [](pool_type& pool) { static_cast<void>(pool.in_use_bytes()); },
                                            [](pool_type& pool) { static_cast<void>(pool.reserved_bytes()); },

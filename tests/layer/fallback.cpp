@@ -59,7 +59,7 @@ struct plain : weir::resource::pool_base<plain> {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     weir::memory_report state() const { return {}; }
-    std::string refusal(std::size_t, std::size_t) const { return "plain never has"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "plain never has"}; }
     int device() const { return 0; }
 };
 template <class P, class = void>
@@ -293,7 +293,7 @@ TEST_CASE("fallback: a refusal's state is the sum of what both tell of theirs") 
     tenant a(weir::layer_options{}.name("a"), 100, card), b(weir::layer_options{}.name("b"), 200, card);
     fallback<tenant&, tenant&> pool(a, b);
     void* const p = b.allocate(on_host, 70);
-    weir::memory_report const told = pool.refused_state(150, 16);
+    weir::memory_report const told = pool.refused(150, 16).state;
     CHECK(told.name == "a, then b");
     CHECK(told.in_use_bytes == SIZE_MAX); // not known of both
     CHECK(told.requested_bytes == 70);
@@ -304,15 +304,15 @@ TEST_CASE("fallback: a refusal's state is the sum of what both tell of theirs") 
 
     struct telling : counting_pool<> {
         explicit telling(std::size_t bytes) : bytes_(bytes) {}
-        weir::memory_report refused_state(std::size_t, std::size_t) const {
-            weir::memory_report now = state();
-            now.largest_live.offer({this, bytes_});
-            return now;
+        weir::refusal refused(std::size_t, std::size_t) const {
+            weir::refusal said{state(), "no"};
+            said.state.largest_live.offer({this, bytes_});
+            return said;
         }
         std::size_t bytes_;
     };
     telling c(50), d(60);
-    weir::memory_report const of_both = fallback<telling&, telling&>(c, d).refused_state(1, 1);
+    weir::memory_report const of_both = fallback<telling&, telling&>(c, d).refused(1, 1).state;
     REQUIRE(of_both.largest_live.size() == 2);
     CHECK(of_both.largest_live[0].address == &d);
     CHECK(of_both.largest_live[1].address == &c);
@@ -359,7 +359,7 @@ TEST_CASE("fallback: the stricter of what the options of both pools say holds fo
     CHECK(fallback<opinionated&, opinionated&>(quiet, strict).on_violation() == wrong::abort);
     CHECK(fallback<opinionated&, opinionated&>(strict, quiet).on_violation() == wrong::abort);
     CHECK(fallback<silent&, opinionated&>(none, strict).on_violation() == wrong::abort);
-    CHECK(fallback<silent&, opinionated&>(none, strict).on_leak() == leak::ignore); // the other has no such option
+    CHECK(fallback<silent&, opinionated&>(none, strict).on_leak() == leak::report); // as who says nothing does
     CHECK(fallback<silent&, silent&>(none, none).on_leak() == leak::report);
     CHECK(fallback<silent&, silent&>(none, none).on_violation() == wrong::report);
 }

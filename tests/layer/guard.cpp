@@ -412,10 +412,10 @@ TEST_CASE("guard: an out_of_memory tells what the pool knows besides") {
     struct asked : counting_pool<> {
         using counting_pool<>::counting_pool;
         void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 12345; }
-        weir::memory_report refused_state(std::size_t, std::size_t) const { // counting_pool's own knows nothing of this class
-            weir::memory_report now = state();
-            examine(now);
-            return now;
+        weir::refusal refused(std::size_t, std::size_t) const { // counting_pool's own knows nothing of this class
+            weir::refusal said{state(), "no"};
+            examine(said.state);
+            return said;
         }
     };
     weir::layer::guard<asked> pool(std::size_t{10});

@@ -68,7 +68,7 @@ TEST_CASE("limit: a new one takes nothing back, and is exact from then on") {
     CHECK(pool.state().limit_bytes == 500);
     CHECK(pool.requested_bytes() == 600);
     CHECK(pool.try_allocate(on_host, 1) == nullptr);
-    CHECK_SAYS(std::string(pool.refusal(5, 1)), "free 105 bytes of its blocks");
+    CHECK_SAYS(std::string(pool.refused(5, 1).reason), "free 105 bytes of its blocks");
     pool.deallocate(on_host, a, 600);
     CHECK(pool.try_allocate(on_host, 501) == nullptr);
     void* const c = pool.try_allocate(on_host, 500);
@@ -158,22 +158,22 @@ TEST_CASE("limit: says who refused, and what to do") {
     }
     CHECK(support::sentence_of<weir::out_of_memory>([&] { static_cast<void>(pool.allocate(on_host, 101)); })
               .find("cannot hand out 101 bytes: shared has no 101 (") != std::string::npos); // within this limit
-    CHECK(pool.refusal(600, 16) == "shared has no 600"); // which would fill this one
-    CHECK(pool.refusal(1000, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 bytes, "
+    CHECK(pool.refused(600, 16).reason == "shared has no 600"); // which would fill this one
+    CHECK(pool.refused(1000, 16).reason == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 bytes, "
                                     "free 400 bytes of its blocks, or raise the layer's limit");
-    CHECK(pool.refusal(1001, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 "
+    CHECK(pool.refused(1001, 16).reason == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested; ask for at most 600 "
                                     "bytes, or raise the layer's limit"); // whatever is freed
-    CHECK(pool.refusal(2001, 16) == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested, and its pool 'shared' "
+    CHECK(pool.refused(2001, 16).reason == "layer::limit allows 1000 bytes at a time, of which 400 bytes are requested, and its pool 'shared' "
                                     "(1.85 KiB in use, 0 B reserved, limit 1.95 KiB) refuses: shared has no 2001");
     pool.deallocate(on_host, p, 400);
     pool.inner().deallocate(on_host, others, 1500);
     CHECK(limited(100, std::size_t{500}).state().limit_bytes == 100);
     limited one(1);
-    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time; ask for at most 1 byte, or raise the layer's limit");
+    CHECK(one.refused(2, 16).reason == "layer::limit allows 1 byte at a time; ask for at most 1 byte, or raise the layer's limit");
     void* const q = one.allocate(on_host, 1); // now nothing less would help
-    CHECK(one.refusal(1, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is requested; free 1 byte of its blocks, or raise "
+    CHECK(one.refused(1, 16).reason == "layer::limit allows 1 byte at a time, of which 1 byte is requested; free 1 byte of its blocks, or raise "
                                 "the layer's limit");
-    CHECK(one.refusal(2, 16) == "layer::limit allows 1 byte at a time, of which 1 byte is requested; raise the layer's limit");
+    CHECK(one.refused(2, 16).reason == "layer::limit allows 1 byte at a time, of which 1 byte is requested; raise the layer's limit");
     one.deallocate(on_host, q, 1);
 }
 
@@ -182,15 +182,15 @@ TEST_CASE("limit: what the pool below could never hold is refused with that pool
     weir::layer::limit<weir::host_pool&> tenant(weir::layer_options{}.name("tenant"), 1 * MiB, card);
     std::string const said = "layer::limit 'tenant' allows 1048576 bytes (1 MiB) at a time";
     std::string const below = ", and its pool 'card' (0 B in use, 0 B reserved, limit 2 MiB) refuses: it needs a chunk of ";
-    std::string const never = tenant.refusal(3 * MiB, 16).c_str();
+    std::string const never = tenant.refused(3 * MiB, 16).reason.c_str();
     CHECK(never.find(said + below) == 0);
     CHECK(never.find("more than the pool's limit of 2097152 bytes (2 MiB); ask for less or raise the pool's limit") !=
           std::string::npos);
     CHECK(never.find("the layer's limit") == std::string::npos);
-    CHECK(tenant.refusal(3 * MiB / 2, 16) == (said + "; ask for at most 1048576 bytes (1 MiB), or raise the layer's limit").c_str());
+    CHECK(tenant.refused(3 * MiB / 2, 16).reason == (said + "; ask for at most 1048576 bytes (1 MiB), or raise the layer's limit").c_str());
     weir::layer::limit<weir::layer::limit<weir::host_pool&>&> inner(512 * weir::KiB, tenant); // and so through several
-    CHECK(std::string(inner.refusal(2 * MiB, 16).c_str()).find("refuses: " + said + "; ask for at most") != std::string::npos);
-    CHECK(std::string(inner.refusal(3 * MiB, 16).c_str()).find("refuses: " + said + below) != std::string::npos);
+    CHECK(std::string(inner.refused(2 * MiB, 16).reason.c_str()).find("refuses: " + said + "; ask for at most") != std::string::npos);
+    CHECK(std::string(inner.refused(3 * MiB, 16).reason.c_str()).find("refuses: " + said + below) != std::string::npos);
 }
 
 TEST_CASE("limit: a tenant is refused by its name, with its own counts and its own largest blocks") {
@@ -207,30 +207,29 @@ TEST_CASE("limit: a tenant is refused by its name, with its own counts and its o
                     "4194304 bytes (4 MiB) at a time, of which 3145728 bytes (3 MiB) are requested; ask for at most 1048576 bytes (1 "
                     "MiB), free 1048576 bytes (1 MiB) of its blocks, or raise the layer's limit (requested 3 MiB, "
                     "limit 4 MiB); the largest live blocks: 3 MiB at 0x") == 0);
-    weir::memory_report own = a.refused_state(2 * MiB, 16);
+    weir::memory_report own = a.refused(2 * MiB, 16).state;
     CHECK(own.largest_live.size() == 1);
     CHECK(own.largest_live[0].address == p);
     CHECK(a.full_state().largest_live.size() == 2);             // what may be another's is told where it is no refusal of this one's
-    CHECK(a.refused_state(1 * MiB, 16).largest_live.size() == 2); // nor where the pool below has no room
+    CHECK(a.refused(1 * MiB, 16).state.largest_live.size() == 2); // nor where the pool below has no room
     weir::layer::limit<decltype(card)&> wide(weir::layer_options{}.name("wide"), 500 * MiB, card);
-    weir::memory_report const full = wide.refused_state(200 * MiB, 16); // the card is full, not the tenant
+    weir::memory_report const full = wide.refused(200 * MiB, 16).state; // the card is full, not the tenant
     CHECK(full.name == "card");
     CHECK(full.limit_bytes == card.state().limit_bytes);
     weir::layer::statistics<weir::layer::guard<weir::layer::limit<decltype(card)&>>> outside(
         weir::layer_options{}.name("counts"), weir::layer_options{}.name("tenant c"), 3 * MiB, card);
     void* const o = outside.allocate(on_host, 1 * MiB);
-    weir::memory_report const told = outside.refused_state(2 * MiB + 1, 16); // a layer outside adds nobody else's figures
+    weir::memory_report const told = outside.refused(2 * MiB + 1, 16).state; // a layer outside adds nobody else's figures
     CHECK(told.name == "tenant c");
     CHECK(told.requested_bytes == 1 * MiB);
     CHECK(told.limit_bytes == 3 * MiB);
     REQUIRE(told.largest_live.size() == 1); // listed by the layers outside
     CHECK(told.largest_live[0].address == o);
-    CHECK(outside.refused_state(2 * MiB, 16).name == "card");
+    CHECK(outside.refused(2 * MiB, 16).state.name == "card");
     outside.deallocate(on_host, o, 1 * MiB);
     weir::layer::limit<weir::layer::guard<counting_pool<>>> alone(weir::layer_options{}.name("alone"), 100);
     void* const r = alone.allocate(on_host, 70);
-    CHECK(alone.refused_state(50, 16).largest_live.size() == 1); // a pool of its own has no others' blocks
-    CHECK_FALSE(weir::layer::limit<decltype(alone)&>::stands_alone);
+    CHECK(alone.refused(50, 16).state.largest_live.size() == 1); // a pool of its own has no others' blocks
     alone.deallocate(on_host, r, 70);
     a.deallocate(on_host, p, 3 * MiB);
     b.deallocate(on_host, q, 5 * MiB);
@@ -258,14 +257,7 @@ struct telling : counting_pool<> {
     using counting_pool<>::counting_pool;
     std::string report() const { return "a line of its own"; }
 };
-template <class Pool, class = void>
-struct reports : std::false_type {};
-template <class Pool>
-struct reports<Pool, std::void_t<decltype(std::declval<Pool const&>().report())>> : std::true_type {};
-
 } // namespace
-
-static_assert(reports<weir::layer::limit<telling>>::value && !reports<limited>::value);
 
 TEST_CASE("limit: a report ends with what this layer allows and how much of that is requested") {
     weir::layer::limit<telling> pool(2048);

@@ -319,10 +319,10 @@ TEST_CASE("statistics: what a scope ends is counted off and listed no more") {
     CHECK(pool.live_blocks() == 1);
     CHECK(pool.peak_requested_bytes() == 9 * MiB + 100);
     CHECK(pool.total_blocks() == 4);
-    weir::memory_report own;
-    pool.examine_own(own);
-    CHECK(own.largest_live.size() == 1);
-    CHECK(own.largest_live[0].address == first);
+    weir::largest_blocks own;
+    pool.list_own(own);
+    CHECK(own.size() == 1);
+    CHECK(own[0].address == first);
     pool.clear();
     CHECK(pool.requested_bytes() == 0);
     CHECK(pool.live_blocks() == 0);

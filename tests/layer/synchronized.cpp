@@ -35,24 +35,6 @@ using any_pool = weir::pool<weir::upstream::host, weir::placement::best_fit<64>,
 
 static_assert(!slab_pool::thread_safe && synchronized<slab_pool>::thread_safe);
 static_assert(!synchronized<slab_pool>::stream_ordered);
-template <class Pool, class = void>
-struct says_device : std::false_type {};
-template <class Pool>
-struct says_device<Pool, std::void_t<decltype(std::declval<Pool const&>().device())>> : std::true_type {};
-
-// A member that the pool lacks is absent here too.
-struct placeless : weir::resource::pool_base<placeless> {
-    static constexpr weir::memory_space space = weir::memory_space::host;
-    static constexpr bool thread_safe = false;
-    static constexpr bool stream_ordered = false;
-    static constexpr std::size_t default_alignment = 16;
-    void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
-    void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
-    weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
-};
-static_assert(says_device<synchronized<slab_pool>>::value && !says_device<synchronized<placeless>>::value);
-static_assert(!weir::contract::holds<weir::contract::has_examine, synchronized<placeless>>);
 // Layers above it say so too.
 static_assert(weir::layer::statistics<synchronized<slab_pool>>::thread_safe);
 

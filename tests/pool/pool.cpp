@@ -369,9 +369,9 @@ TEST_CASE("pool: the limit is exact, to the last page") {
                                 "for less or raise the pool's limit"
                               : "no free range is large enough and the pool's limit leaves no room for another chunk "
                                 "of 8 KiB; raise the pool's limit or free something"));
-            std::string const aligned = pool.refusal(10, 8192);
+            std::string const aligned = pool.refused(10, 8192).reason;
             CHECK(aligned.find(" (a block aligned to 8192)") != std::string::npos);
-            std::string const usual = pool.refusal(10, decltype(pool)::default_alignment);
+            std::string const usual = pool.refused(10, decltype(pool)::default_alignment).reason;
             CHECK(usual.find("alignment") == std::string::npos);
         }
         pool.deallocate_sync(blocks.back(), 4096);
@@ -560,7 +560,7 @@ TEST_CASE("pool: a chunk that the upstream refuses is used by nobody and offered
     CHECK(pool.state().largest_free_bytes == 0);
     CHECK(pool.trim() == 0);
     CHECK(pool.try_allocate(on_host, 3 * 4096) == nullptr); // refused for the third time
-    CHECK_SAYS(pool.refusal(3 * 4096, 16), "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
+    CHECK_SAYS(pool.refused(3 * 4096, 16).reason, "leaves no room for another chunk of 12 KiB, while the upstream refuses to "
                                            "take 8 KiB of free memory back; raise the pool's limit or free something");
     CHECK(pool.reserved_bytes() == 2 * 4096);
     void* const q = pool.allocate_sync(3 * 4096); // taken: there is room

@@ -10,7 +10,7 @@ struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return {}; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), {}}; }
 };
 
 #ifdef REJECT

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t
-// alignment)', which throws; derive the pool from 'weir::resource::pool_base', which has it
+// expect: weir: the pool slot needs a pool that is derived from 'weir::resource::pool_base<my_pool>', which has 'allocate' and all
+// else that a pool may leave out
 #include <weir/container/buffer.hpp>
 #include <weir/resource/pool_base.hpp>
 
@@ -11,7 +11,7 @@ struct any_pool : weir::resource::pool_base<any_pool<Space>> {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return {}; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), {}}; }
 };
 
 struct bare_pool {

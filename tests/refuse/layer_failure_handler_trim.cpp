@@ -3,9 +3,9 @@
 #include <weir/driver/driver_pool.hpp>
 #include <weir/layer/failure_handler.hpp>
 
-struct my_pool {
+struct my_pool : weir::resource::pool_base<my_pool> {
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), "none"}; }
 #ifndef REJECT
     std::size_t trim() { return 0; }
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot of a layer needs 'weir::memory_report state() const' and 'weir::text refusal(std::size_t bytes,
+// expect: weir: the pool slot of a layer needs 'weir::memory_report state() const' and 'weir::refusal refused(std::size_t bytes,
 // std::size_t alignment) const', which out_of_memory says
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 
-struct my_pool {
+struct my_pool : weir::resource::pool_base<my_pool> {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     static constexpr weir::memory_space space = weir::memory_space::host;
@@ -13,7 +13,7 @@ struct my_pool {
     static constexpr bool stream_ordered = false;
     weir::memory_report state() const { return {}; }
 #ifndef REJECT
-    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), "none"}; }
 #endif
 };
 

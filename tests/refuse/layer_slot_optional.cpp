@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the pool slot's pool has 'can_hold', which must be 'bool can_hold(std::size_t bytes, std::size_t alignment)
-// expect: weir: the pool slot's pool has 'device', which must be 'int device() const', a device's number
 // expect: weir: the pool slot's pool has 'owns', which must be 'bool owns(void const*) const'
 // expect: weir: the pool slot's pool has 'trim', which must be 'std::size_t trim(std::size_t keep_bytes = 0)'
 // expect: weir: the pool slot's pool has 'mark', so it needs 'void rewind(Mark const&)'
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 
-struct my_pool {
+struct my_pool : weir::resource::pool_base<my_pool> {
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
     static constexpr weir::memory_space space = weir::memory_space::host;
@@ -15,16 +13,12 @@ struct my_pool {
     static constexpr bool thread_safe = false;
     static constexpr bool stream_ordered = false;
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), "none"}; }
     int mark() { return 0; }
 #ifdef REJECT
-    int can_hold(std::size_t, std::size_t) const { return 0; }
-    char const* device() const { return "none"; }
     void const* owns(void const* p) const { return p; }
     void trim(std::size_t = 0) {}
 #else
-    bool can_hold(std::size_t, std::size_t) const { return false; }
-    int device() const { return 0; }
     bool owns(void const*) const { return false; }
     std::size_t trim(std::size_t = 0) { return 0; }
     void rewind(int) {}

@@ -3,9 +3,9 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/runtime/stream.hpp>
 
-struct my_pool {
+struct my_pool : weir::resource::pool_base<my_pool> {
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "none"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {state(), "none"}; }
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t) { return nullptr; }
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept {}
 #ifndef REJECT

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t reserved_bytes,
-// expect: weir: the growth slot's policy has 'piece', so it needs a policy 'apart' for devices that cannot grow in place
+// expect: weir: the growth slot's policy has 'piece', so it needs 'static constexpr unsigned moved_percent' of at least 1 (see
+// growth::by_holes) and a policy 'apart' for devices that cannot grow in place
 #include <weir/contract/growth_slot.hpp>
 #include <weir/growth/exact.hpp>
 

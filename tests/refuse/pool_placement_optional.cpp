@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // expect: weir: the placement slot's placement has 'is_small', which must be 'static bool is_small(std::size_t bytes,
-// std::size_t alignment)', so it needs 'range take_at_hand(std::size_t bytes, std::size_t alignment)' and
+// std::size_t alignment)', so it needs 'range take_at_hand(std::size_t bytes, std::size_t alignment)'
 // expect: weir: the placement slot's placement has 'largest', which must be 'std::size_t largest() const'
 // expect: weir: the placement slot's placement has 'remove', which must be 'bool remove(range)'
-// expect: weir: the placement slot's placement has 'for_each_free', so it needs 'std::size_t free_before(std::size_t offset)
+// expect: weir: the placement slot's placement has 'fence', so it needs 'void for_each_free(std::size_t least_bytes, Visit)'
 // expect: weir: the placement slot needs both or none of 'void absorb(Placement&)' and 'range lend(std::size_t bytes,
 // expect: weir: the placement slot's placement has 'mark', so it needs 'usage rewind(Mark, usage)'
 #include <weir/contract/placement_slot.hpp>
@@ -22,7 +22,12 @@ struct my_placement {
     std::size_t free_after(std::size_t) const { return 0; }
     bool remove(weir::base::range, std::size_t) { return false; }
     void for_each_free(std::size_t, void (*)(weir::base::range)) {}
+    void fence(weir::base::range) {}
+    weir::base::range squeeze(std::size_t, std::size_t) { return {}; }
+    static std::size_t squeeze_needs(std::size_t bytes, std::size_t, std::size_t) { return bytes; }
+    void expect_at_most(std::size_t) {}
     int mark(weir::base::usage) { return 0; }
+    void clear() {}
     void absorb(my_placement&) {}
 #ifdef REJECT
     double largest() const { return 0; }

@@ -22,6 +22,13 @@ struct my_rule {
 #ifndef REJECT
         weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
 #endif
+        void gather(weir::stream_ref, bool) {}
+        void expect_at_most(std::size_t) {}
+        bool wait() { return false; }
+        void reclaim() {}
+        std::size_t unsettled_bytes() { return 0; }
+        void strand(weir::base::range) noexcept {}
+        void lose(weir::base::range) noexcept {}
     };
 };
 

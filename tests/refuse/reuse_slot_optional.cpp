@@ -29,7 +29,6 @@ struct my_rule {
         bool borrow(std::size_t, std::size_t, weir::stream_ref) { return false; }
         weir::base::usage counts() { return counts_; }
 #else
-        weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
         weir::base::usage& counts() { return counts_; }
         template <class Visit>
         void visit_unused(Visit const& visit, std::size_t = 1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// expect: weir: the reuse slot's 'over' has 'gather' and 'borrow', so it needs 'bool wait()', true where something was in
-// flight
+// expect: weir: the reuse slot's 'over' has 'wait', which must be 'bool wait()', true where something was in flight, so it needs
+// 'void reclaim()', 'std::size_t unsettled_bytes()', which 'settle' would free
 #include <weir/growth/geometric.hpp>
 #include <weir/placement/best_fit.hpp>
 #include <weir/pool/pool.hpp>
@@ -19,14 +19,12 @@ struct my_rule {
         void add(weir::base::range, weir::stream_ref) {}
         void settle() {}
         weir::base::usage used() { return {}; }
-        weir::base::range borrow(std::size_t, std::size_t, weir::stream_ref) { return {}; }
-        void gather(weir::stream_ref, bool) {}
-        void reclaim() {}
-        std::size_t unsettled_bytes() { return 0; }
-#ifdef REJECT
-        void wait() {}
-#else
         bool wait() { return false; }
+        std::size_t unsettled_bytes() { return 0; }
+        void strand(weir::base::range) noexcept {}
+        void lose(weir::base::range) noexcept {}
+#ifndef REJECT
+        void reclaim() {}
 #endif
     };
 };

@@ -7,6 +7,7 @@ struct memory {
     static constexpr weir::memory_space space = weir::memory_space::host;
     void* acquire(std::size_t) { return nullptr; }
     void release(void*, std::size_t) noexcept {}
+    weir::text refusal(std::size_t) const { return "none"; }
 #ifdef REJECT
     bool can_acquire(std::size_t) const { return true; } // may throw
 #else

@@ -46,11 +46,11 @@ struct told : Below<memory_space::device> {
     std::size_t before_destroy(weir::stream_ref) { return ++seen.before_destroys, 7u; }
     weir::text report() const { return "its own words"; }
     bool can_hold(std::size_t bytes, std::size_t) const { return bytes < 100; }
-    weir::memory_report refused_state(std::size_t bytes, std::size_t) const {
-        weir::memory_report state;
-        state.name = "refuses";
-        state.in_use_bytes = bytes;
-        return state;
+    weir::refusal refused(std::size_t bytes, std::size_t) const {
+        weir::refusal said{{}, "the test made it fail"};
+        said.state.name = "refuses";
+        said.state.in_use_bytes = bytes;
+        return said;
     }
     void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 5; }
     calls& seen;
@@ -70,7 +70,7 @@ struct plain : weir::resource::pool_base<plain> {
         state.limit_bytes = 1000;
         return state;
     }
-    std::string refusal(std::size_t, std::size_t) const { return "no"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "no"}; }
     std::size_t asked = 0, freed = 0;
 };
 

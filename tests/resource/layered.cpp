@@ -24,8 +24,8 @@ struct plain : weir::resource::pool_base<plain> {
         now.name = "plain";
         return now;
     }
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
-        return "no " + std::to_string(bytes) + " at " + std::to_string(alignment);
+    weir::refusal refused(std::size_t bytes, std::size_t alignment) const {
+        return {full_state(), "no " + std::to_string(bytes) + " at " + std::to_string(alignment)};
     }
     int device() const { return 3; }
     int frees = 0;
@@ -146,21 +146,19 @@ TEST_CASE("layered: what the pool can tell of itself passes through any number o
     CHECK(pool.full_state().device_free_bytes == 14);
     CHECK(pool.full_report() == "rich report, 14 B free on the device");
     CHECK(layer<layer<plain>>().full_state().device_free_bytes == SIZE_MAX);
-    static_assert(weir::contract::holds<weir::contract::has_examine, layer<layer<rich>>> &&
-                  !weir::contract::holds<weir::contract::has_examine, layer<plain>>);
 }
 
 TEST_CASE("layered: a refusal's state is that of the part that refuses, through any number of layers") {
     struct tenant : rich {
-        weir::memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-            weir::memory_report own;
-            own.name = "tenant";
-            own.in_use_bytes = bytes + alignment;
+        weir::refusal refused(std::size_t bytes, std::size_t alignment) const {
+            weir::refusal own;
+            own.state.name = "tenant";
+            own.state.in_use_bytes = bytes + alignment;
             return own;
         }
     };
     layer<layer<tenant>> pool;
-    CHECK(pool.refused_state(40, 2).in_use_bytes == 42);
+    CHECK(pool.refused(40, 2).state.in_use_bytes == 42);
     CHECK(pool.state().name == "plain");
     try {
         static_cast<void>(pool.allocate(weir::on_host, 40, 2));
@@ -204,7 +202,7 @@ TEST_CASE("layered: passes every member through, with its arguments and its answ
     outer.last_used_on(&pool, 8);
     CHECK(pool.used == std::pair<void*, int>(&pool, -8));
     CHECK(outer.state().name == "plain");
-    CHECK(outer.refusal(3, 4) == "no 3 at 4");
+    CHECK(outer.refused(3, 4).reason == "no 3 at 4");
     CHECK(outer.device() == 3);
     CHECK(std::is_same_v<decltype(outer.name()), std::string const&>); // no copy on the way
 }

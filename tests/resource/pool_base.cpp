@@ -45,8 +45,8 @@ public:
         now.in_use_bytes = 40;
         return now;
     }
-    std::string refusal(std::size_t bytes, std::size_t alignment) const {
-        return std::to_string(bytes) + " at " + std::to_string(alignment) + " is more than 100; ask for less";
+    weir::refusal refused(std::size_t bytes, std::size_t alignment) const {
+        return {full_state(), std::to_string(bytes) + " at " + std::to_string(alignment) + " is more than 100; ask for less"};
     }
 
     char room[128];
@@ -61,7 +61,7 @@ struct talkative : weir::resource::pool_base<talkative> {
     void* try_allocate(stream_or_host, std::size_t bytes, std::size_t) { return bytes > 100 ? nullptr : this; }
     void deallocate(stream_or_host, void*, std::size_t, std::size_t) noexcept {}
     weir::memory_report state() const { return {}; }
-    std::string refusal(std::size_t, std::size_t) const { return "no"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "no"}; }
     std::string report() const { return "talkative"; }
     void examine(weir::memory_report& now) const noexcept {
         ++asked;
@@ -69,6 +69,12 @@ struct talkative : weir::resource::pool_base<talkative> {
         now.largest_live.offer({this, 9});
     }
     mutable int asked = 0;
+};
+
+struct failing : weir::resource::pool_base<failing> {
+    static constexpr std::size_t default_alignment = 64;
+    weir::memory_report state() const { return bounded().state(); }
+    void examine(weir::memory_report&) const { throw std::bad_alloc(); }
 };
 
 } // namespace
@@ -153,22 +159,24 @@ TEST_CASE("pool_base: a pool holds what it says itself, and else what its limit 
     struct says_so : bounded {
         bool can_hold(std::size_t bytes, std::size_t alignment) const { return bytes <= 50 && alignment <= 64; }
     };
-    CHECK(weir::resource::can_hold(bounded(), 100, 4096));
-    CHECK_FALSE(weir::resource::can_hold(bounded(), 101, 1));
-    CHECK(weir::resource::can_hold(says_so(), 50, 64));
-    CHECK_FALSE(weir::resource::can_hold(says_so(), 51, 64));
-    CHECK_FALSE(weir::resource::can_hold(says_so(), 50, 128));
+    CHECK(bounded().can_hold(100, 4096));
+    CHECK_FALSE(bounded().can_hold(101));
+    CHECK(says_so().can_hold(50, 64));
+    CHECK_FALSE(says_so().can_hold(51, 64));
+    CHECK_FALSE(says_so().can_hold(50, 128));
 }
 
-TEST_CASE("pool_base: a refusal's state is what a pool says itself, and else its state and what it can tell") {
-    struct no_resource { // a pool of a user's, which a layer wraps
-        weir::memory_report state() const { return bounded().state(); }
-        void examine(weir::memory_report& now) const noexcept { now.device_free_bytes = 5; }
-    };
-    weir::memory_report const told = weir::resource::refused_state(no_resource(), 200, 64);
-    CHECK(told.in_use_bytes == 40);
-    CHECK(told.device_free_bytes == 5);
-    CHECK(weir::resource::refused_state(talkative(), 200, 64).largest_live.size() == 1);
+TEST_CASE("pool_base: a pool has what it may leave out") {
+    bounded pool;
+    weir::largest_blocks own;
+    pool.list_own(own);
+    CHECK(own.empty());
+    CHECK(pool.device() == weir::any_device);
+    CHECK(pool.before_destroy(weir::on_host) == 0);
+}
+
+TEST_CASE("pool_base: what an examination throws leaves the rest unknown") {
+    CHECK(failing().full_state().in_use_bytes == 40);
 }
 
 TEST_CASE("pool_base: other errors pass through as they are") {

@@ -34,7 +34,7 @@ struct host_pool : weir::resource::pool_base<host_pool> {
     }
     void deallocate(weir::stream_ref, void* p, std::size_t, std::size_t) noexcept { ::operator delete(p); }
     weir::memory_report state() const { return {}; }
-    std::string refusal(std::size_t, std::size_t) const { return "more than 4096 bytes"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "more than 4096 bytes"}; }
 };
 
 // A layer that holds its pool by value, so that the two share an address.

@@ -43,10 +43,10 @@ public:
     sized() = default;
     sized sibling() const { return sized(by_size::sibling()); }
     void absorb(sized& other) { by_size::absorb(other); }
+    void expect_at_most(std::size_t) noexcept {}
 
 private:
     explicit sized(by_size&& empty) : by_size(std::move(empty)) {}
-    using by_size::expect_at_most;
     using by_size::squeeze;
 };
 using fitted = weir::placement::best_fit<>;

@@ -18,6 +18,7 @@
 #include <simulated_cuda/simulated_cuda.hpp>
 #include <utility>
 #include <weir/graph/graph_memory.hpp>
+#include <weir/resource/pool_base.hpp>
 #include <weir/runtime/capture.hpp>
 
 namespace simulation {
@@ -131,7 +132,7 @@ constexpr int threads = 3;
 class program;
 
 /// The program's pool, as graph memory sees it: the program notes each chunk.
-class chunk_source {
+class chunk_source : public weir::resource::pool_base<chunk_source> {
 public:
     static constexpr weir::memory_space space = weir::memory_space::device; // whatever the pool has
     [[maybe_unused]] static constexpr bool thread_safe = true;
@@ -143,7 +144,7 @@ public:
     void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept;
     int device() const noexcept;
     weir::memory_report state() const { return {}; }
-    weir::text refusal(std::size_t, std::size_t) const { return "no room"; }
+    weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "no room"}; }
 
     bool capturing = false; ///< set by the thread whose capture gets its memory here
 

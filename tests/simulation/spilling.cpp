@@ -201,7 +201,7 @@ private:
                                                        if (weir::stream_ref(streams_[i].name) == on)
                                                            write(i, p, bytes, value);
                                                    if (pick(20) == 0)
-                                                       throw weir::out_of_memory(1, {}, "of the function");
+                                                       throw weir::out_of_memory(1, {{}, "of the function"});
                                                })
                     : std::make_unique<buffer>(*set_, of.bytes);
         of.known.clear();

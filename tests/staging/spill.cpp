@@ -265,7 +265,7 @@ TEST_CASE("spill: what is computed is dropped, and computed again") {
         itself = &curious;
         CHECK(sight(curious, s.stream).contents() == octets(buffer_bytes, 4));
         buffer short_of_memory(s.set, buffer_bytes, [](weir::stream_ref, unsigned char*, std::size_t) {
-            throw weir::out_of_memory(1, {}, "of its own");
+            throw weir::out_of_memory(1, {{}, "of its own"});
         });
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { short_of_memory.prefetch(s.stream); }), "of its own");
         s.set.set_budget(buffer_bytes); // too small for the function and what it reads

@@ -705,6 +705,7 @@ TEST_CASE("held_chunks: ask once what their upstream can ever have, and again on
 
 TEST_CASE("held_chunks: pass on which addresses their upstream has") {
     struct narrow : plain_upstream {
+        bool extends() const noexcept { return true; } // by which it is known
         std::size_t addresses_behind(void const* end) const noexcept { return 9 * page - reinterpret_cast<std::size_t>(end); }
         bool out_of_addresses() const noexcept { return true; }
     };

@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("saved_contents: a suspended pool holds nothing, and its bloc
         CHECK(pool.reserved_bytes() == 0);
         CHECK(says(pool.report(), "suspended"));
         CHECK(pool.try_allocate(s, 256) == nullptr);
-        CHECK(says(pool.refusal(256, 256), "the pool is suspended; call 'resume' first"));
+        CHECK(says(pool.refused(256, 256).reason, "the pool is suspended; call 'resume' first"));
         CHECK_THROWS_AS(static_cast<void>(pool.allocate(s, 256)), weir::out_of_memory);
         CHECK(pool.trim() == 0);
         pool.deallocate(s, b.p, b.bytes); // bookkeeping only
@@ -279,7 +279,7 @@ TEST_CASE("saved_contents: suspending breaks no capture of another stream") {
 namespace {
 // A pool for contents that asks the suspended pool for a block whenever it is asked for one itself.
 template <class Suspended>
-class curious_keep {
+class curious_keep : public weir::resource::pool_base<curious_keep<Suspended>> {
 public:
     static constexpr std::size_t default_alignment = 256;
     static constexpr weir::memory_space space = weir::memory_space::host;
@@ -291,12 +291,11 @@ public:
             found = found || asked_.try_allocate(stream_, each); // once it does, growing waits for the call that asks
         return keep_.try_allocate(stream, bytes, alignment);
     }
-    void* allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment) {
-        return try_allocate(stream, bytes, alignment);
-    }
     void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
         keep_.deallocate(stream, p, bytes, alignment);
     }
+    weir::memory_report state() const { return keep_.state(); }
+    weir::refusal refused(std::size_t bytes, std::size_t alignment) const { return keep_.refused(bytes, alignment); }
     int asks = 0;
     bool found = false;
 

@@ -97,7 +97,7 @@ public:
         std::lock_guard<std::mutex> const lock(mutex_);
         return weir::memory_report{name_, in_use_, reserved_bytes, room_bytes_, largest_free_bytes, live_.size(), 2};
     }
-    std::string refusal(std::size_t bytes, std::size_t) const { return name_ + " has no " + std::to_string(bytes); }
+    weir::refusal refused(std::size_t bytes, std::size_t) const { return {this->full_state(), name_ + " has no " + std::to_string(bytes)}; }
     int device() const { return 5; }
     std::string const& name() const { return name_; }
 

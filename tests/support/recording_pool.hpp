@@ -121,9 +121,7 @@ public:
         report.reserved_bytes = report.limit_bytes = bytes_;
         return report;
     }
-    std::string refusal(std::size_t, std::size_t) const {
-        return "the test made it fail";
-    }
+    weir::refusal refused(std::size_t, std::size_t) const { return {this->full_state(), "the test made it fail"}; }
     int device() const {
         return 0;
     }

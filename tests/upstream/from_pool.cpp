@@ -40,15 +40,15 @@ using frame_pool =
     weir::pool<from_pool<card_pool>, weir::placement::arena, weir::reuse::immediate, weir::growth::exact>;
 
 // Says neither a limit nor a device.
-struct bare_pool {
+struct bare_pool : weir::resource::pool_base<bare_pool> {
     static constexpr weir::memory_space space = weir::memory_space::pinned;
     static constexpr std::size_t default_alignment = 64;
     void* try_allocate(weir::stream_ref, std::size_t, std::size_t);
     void deallocate(weir::stream_ref, void*, std::size_t, std::size_t) noexcept;
+    weir::memory_report state() const;
+    weir::refusal refused(std::size_t, std::size_t) const;
 };
 static_assert(from_pool<bare_pool>::space == weir::memory_space::pinned && from_pool<bare_pool>::alignment == 64);
-static_assert(!weir::contract::holds<weir::contract::has_chunk_refusal, from_pool<bare_pool>>);
-static_assert(!weir::contract::holds<weir::contract::has_device_number, from_pool<bare_pool>>);
 static_assert(weir::contract::require_upstream<from_pool<bare_pool>>());
 
 void fill(void* p, int value, std::size_t bytes, cudaStream_t stream) {
@@ -110,16 +110,16 @@ TEST_CASE("from_pool: what the pool below can never hand out is refused at once,
     CHECK(careful.try_allocate(weir::on_host, 65 * MiB) == nullptr);
     CHECK(asked == 0);
     CHECK(mine.reserved_bytes() == MiB); // nothing went back for it
-    CHECK_SAYS(mine.refusal(65 * MiB, 256),
+    CHECK_SAYS(mine.refused(65 * MiB, 256).reason,
                "no free range is large enough, and for another chunk of 65 MiB there is no room: its pool 'card' (1 MiB in use, ");
-    CHECK_SAYS(mine.refusal(65 * MiB, 256), "refuses: it needs a chunk of 69206016 bytes (66 MiB), and of device memory there can be");
+    CHECK_SAYS(mine.refused(65 * MiB, 256).reason, "refuses: it needs a chunk of 69206016 bytes (66 MiB), and of device memory there can be");
 
     using nodes = weir::pool<weir::upstream::device, weir::placement::slab<1024>, weir::reuse::immediate>;
     nodes small;
     weir::pool<from_pool<nodes>, weir::placement::best_fit<>, weir::reuse::immediate> over_nodes(from_pool(small, weir::on_host));
     CHECK(over_nodes.can_hold(500, 256));
     CHECK_FALSE(over_nodes.can_hold(2000, 256)); // no block below is as large
-    CHECK_SAYS(over_nodes.refusal(2000, 256), "refuses: no block of this pool can have that size");
+    CHECK_SAYS(over_nodes.refused(2000, 256).reason, "refuses: no block of this pool can have that size");
 }
 
 TEST_CASE("from_pool: while the pool below is suspended, nobody is asked to free something") {
@@ -130,7 +130,7 @@ TEST_CASE("from_pool: while the pool below is suspended, nobody is asked to free
     CHECK(mine.can_hold(1000, 256));
     card.suspend();
     CHECK_FALSE(mine.can_hold(1000, 256));
-    CHECK_SAYS(mine.refusal(1000, 256), "is suspended");
+    CHECK_SAYS(mine.refused(1000, 256).reason, "is suspended");
     CHECK(support::sentence_of<weir::out_of_memory>([&] { mine.reserve(1000); }).find("and its pool 'unnamed' (0 B in use, ") !=
           std::string::npos);
     card.resume();

@@ -156,8 +156,7 @@ void* take(device_memory& own, std::size_t bytes, weir::stream_ref stream) {
 
 std::string refusal(device_memory& own, std::size_t bytes) {
     constexpr std::size_t alignment = counted_pool::default_alignment;
-    weir::memory_report const now = own.pool.refused_state(bytes, alignment);
-    std::string const said = weir::out_of_memory(bytes, now, own.pool.refusal(bytes, alignment)).what();
+    std::string const said = weir::out_of_memory(bytes, own.pool.refused(bytes, alignment)).what();
     return said + "\n" + own.pool.full_report().c_str();
 }
 

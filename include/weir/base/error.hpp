@@ -89,20 +89,8 @@ private:
 class out_of_memory : public std::bad_alloc {
 public:
     /// `who`: what it is that has no room; a literal.
-    out_of_memory(std::size_t asked_bytes, memory_report state, text reason, char const* who = "pool")
-        : asked_bytes_(asked_bytes), state_(std::move(state)), reason_(std::move(reason)),
-          said_(text("weir: out of memory: ") + who + " '" + state_.name + "' cannot hand out " +
-                base::exact_bytes_text(asked_bytes_) + ": " + reason_ + " (" +
-                if_known("requested ", state_.requested_bytes, ", ") + if_known("in use ", state_.in_use_bytes, ", ") +
-                if_known("reserved ", state_.reserved_bytes, ", ") + "limit " +
-                (state_.limit_bytes == memory_report::unknown ? "none" : base::bytes_text(state_.limit_bytes)) +
-                if_known(", largest free ", state_.largest_free_bytes) +
-                if_known(", free on the device ", state_.device_free_bytes) +
-                (state_.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state_.lost_bytes)) + ")" +
-                live_text(state_.largest_live)) {}
-    /// The same refusal with another reason, which may also say what the memory was for.
-    out_of_memory(out_of_memory const& refusal, text reason)
-        : out_of_memory(refusal.asked_bytes_, refusal.state_, std::move(reason)) {}
+    out_of_memory(std::size_t asked_bytes, refusal refused, char const* who = "pool")
+        : asked_bytes_(asked_bytes), refused_(std::move(refused)), said_(sentence(who)) {}
     out_of_memory(out_of_memory const&) noexcept = default; // see usage_error
     out_of_memory& operator=(out_of_memory const&) noexcept = default;
 
@@ -111,24 +99,38 @@ public:
     /// Bytes that were asked for, without the pool's rounding.
     std::size_t asked_bytes() const noexcept { return asked_bytes_; }
     /// The pool's state when it refused; see memory_report.
-    std::size_t limit_bytes() const noexcept { return state_.limit_bytes; }
-    std::size_t requested_bytes() const noexcept { return state_.requested_bytes; }
-    std::size_t in_use_bytes() const noexcept { return state_.in_use_bytes; }
-    std::size_t reserved_bytes() const noexcept { return state_.reserved_bytes; }
-    std::size_t largest_free_bytes() const noexcept { return state_.largest_free_bytes; }
+    std::size_t limit_bytes() const noexcept { return refused_.state.limit_bytes; }
+    std::size_t requested_bytes() const noexcept { return refused_.state.requested_bytes; }
+    std::size_t in_use_bytes() const noexcept { return refused_.state.in_use_bytes; }
+    std::size_t reserved_bytes() const noexcept { return refused_.state.reserved_bytes; }
+    std::size_t largest_free_bytes() const noexcept { return refused_.state.largest_free_bytes; }
     /// Bytes that captured streams freed. Their graphs may still use them, so the pool does not hand them out again.
-    std::size_t lost_bytes() const noexcept { return state_.lost_bytes; }
+    std::size_t lost_bytes() const noexcept { return refused_.state.lost_bytes; }
     /// Bytes that were free on the pool's device after the failure; SIZE_MAX: not known, or the pool has no device.
-    std::size_t device_free_bytes() const noexcept { return state_.device_free_bytes; }
+    std::size_t device_free_bytes() const noexcept { return refused_.state.device_free_bytes; }
     /// The largest blocks that were handed out at that time. Empty if no layer lists them (layer::guard and layer::statistics
     /// do).
-    largest_blocks const& largest_live() const noexcept { return state_.largest_live; }
+    largest_blocks const& largest_live() const noexcept { return refused_.state.largest_live; }
     /// The name of the pool that was asked.
-    text const& pool_name() const noexcept { return state_.name; }
+    text const& pool_name() const noexcept { return refused_.state.name; }
     /// Which part refused, and why.
-    text const& reason() const noexcept { return reason_; }
+    text const& reason() const noexcept { return refused_.reason; }
+    /// All that was said of it: who throws it again, amends this.
+    refusal const& refused() const noexcept { return refused_; }
 
 private:
+    text sentence(char const* who) const {
+        memory_report const& state = refused_.state;
+        return text("weir: out of memory: ") + who + " '" + state.name + "' cannot hand out " +
+               base::exact_bytes_text(asked_bytes_) + ": " + refused_.reason + " (" +
+               if_known("requested ", state.requested_bytes, ", ") + if_known("in use ", state.in_use_bytes, ", ") +
+               if_known("reserved ", state.reserved_bytes, ", ") + "limit " +
+               (state.limit_bytes == memory_report::unknown ? "none" : base::bytes_text(state.limit_bytes)) +
+               if_known(", largest free ", state.largest_free_bytes) +
+               if_known(", free on the device ", state.device_free_bytes) +
+               (state.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state.lost_bytes)) + ")" +
+               live_text(state.largest_live);
+    }
     static text if_known(char const* name, std::size_t bytes, char const* end = "") {
         return bytes == memory_report::unknown ? text() : name + base::bytes_text(bytes) + end;
     }
@@ -141,8 +143,7 @@ private:
     }
 
     std::size_t asked_bytes_;
-    memory_report state_;
-    text reason_;
+    refusal refused_;
     text said_;
 };
 

@@ -88,8 +88,14 @@ struct memory_report {
     // These take longer to find out. Only a pool's 'full_state' fills them in:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
     largest_blocks largest_live = {};        ///< the largest live blocks, if a layer lists them
-    // A layer that refuses by a limit of its own ('refused_state') knows this in place of what is in use and reserved:
+    // A layer that refuses by a limit of its own knows this in place of what is in use and reserved:
     std::size_t requested_bytes = unknown; ///< asked for, of the live blocks, without rounding; SIZE_MAX: not known
+};
+
+/// Why a pool has no room for a block. The part that refuses makes it; each layer around that part amends what it knows better.
+struct refusal {
+    memory_report state; ///< the full state of the part that refuses
+    text reason;         ///< what is in the way and, behind a semicolon, what to do about it
 };
 
 namespace base {

@@ -3,10 +3,10 @@
 
 // What must a growth policy have to fit its slot, and what may it have besides?
 //
-// optional:  'piece': the size of the chunks that growth in place is cut into, for upstreams that can grow in place.
-//            'moved_percent' (needed with 'piece'): each time that more than this share of the held bytes was moved, the
+// optional:  Growth in place, by 'piece': the size of the chunks that it is cut into, for upstreams that can grow in place.
+//            'moved_percent': each time that more than this share of the held bytes was moved, the
 //            pool may hold more beyond what is in use (supply/slack.hpp).
-//            'apart' (needed with 'piece'): the policy to use on a device that cannot grow in place.
+//            'apart': the policy to use on a device that cannot grow in place.
 // cost:      compile time only.
 // not for:   upstreams: they say themselves whether they grow in place, see upstream_slot.hpp.
 
@@ -23,10 +23,6 @@ template <class G>
 using has_next = decltype(G::next(std::size_t{}, std::size_t{}));
 template <class G, class... Holes>
 using has_piece = decltype(G::piece(std::size_t{}, std::declval<Holes>()...));
-template <class G>
-using has_moved_percent = when<(G::moved_percent > 0), decltype(G::moved_percent)>;
-template <class G>
-using has_apart = typename G::apart;
 
 /// Checks a part for the growth slot.
 template <class G>
@@ -39,13 +35,14 @@ constexpr bool require_growth() {
                   "weir: the growth slot's policy has 'piece', which must be 'static std::size_t piece(std::size_t "
                   "reserved_bytes, weir::base::holes)'");
     if constexpr (holds<has_piece, G, base::holes>) {
-        static_assert(returns<unsigned const, has_moved_percent, G>,
+        constexpr auto in_place = [](auto const& g)
+            -> when<all_are<unsigned const, decltype(std::decay_t<decltype(g)>::moved_percent)> &&
+                        (std::decay_t<decltype(g)>::moved_percent > 0),
+                    std::void_t<typename std::decay_t<decltype(g)>::apart>> {};
+        static_assert(accepts<G>(in_place),
                       "weir: the growth slot's policy has 'piece', so it needs 'static constexpr unsigned moved_percent' of at "
-                      "least 1 (see growth::by_holes)");
-        static_assert(holds<has_apart, G>,
-                      "weir: the growth slot's policy has 'piece', so it needs a policy 'apart' for devices that cannot grow "
-                      "in place");
-        if constexpr (holds<has_apart, G>)
+                      "least 1 (see growth::by_holes) and a policy 'apart' for devices that cannot grow in place");
+        if constexpr (accepts<G>(in_place))
             static_assert(require_growth<typename G::apart>());
     }
     return true;

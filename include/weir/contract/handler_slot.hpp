@@ -7,20 +7,17 @@
 // cost:      compile time only.
 // not for:   what handlers do: see layer/failure_handler.hpp.
 
-#include <utility>
 #include <weir/contract/holds.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace contract {
 
-template <class H, class Failed>
-using has_call = decltype(std::declval<H&>()(std::declval<Failed const&>()));
-
 /// Checks a part for the slot of a failure handler.
 template <class H, class Failed>
 constexpr bool require_handler() {
-    static_assert(returns<bool, has_call, H, Failed>,
+    constexpr auto answers = [](auto& h, auto const& failed) -> when<all_are<bool, decltype(h(failed))>> {};
+    static_assert(accepts<H, Failed const&>(answers),
                   "weir: the handler slot needs 'bool operator()(weir::failed_allocation const&)', true where another "
                   "try is worth it");
     static_assert(absent_or<bool const, has_thread_safe, H>,

@@ -3,12 +3,14 @@
 
 // How does the library ask whether a part has a member?
 //
-// A part is plugged in as a template argument; the place that it fills is called a slot. A clause names one member: the alias
+// A part is plugged in as a template argument; the place that it fills is called a slot. A clause names a member: the alias
 // 'has_trim' is the type that a call of 'trim' returns, with arguments as the library passes them. 'holds' says whether that
 // call compiles for a part, 'returns' whether it also returns what it should. For each slot one of the 'require_' checks of
-// this folder runs at compile time. It goes through the members one by one; its message names the slot, the missing member and
-// the member's signature. A part that cannot do something leaves the optional member out. A part that has the member, but
-// wrongly, is told so.
+// this folder runs at compile time. Its messages name the slot, what is missing, and the signatures.
+//
+// What is optional comes as an ability: all of its members, or none. The clause of an ability names the member by which the
+// library knows it. The check asks for the others with a lambda that calls them ('accepts'), and so for whatever no other place
+// asks for. A part that has the member, but wrongly or without the others, is told so.
 //
 // invariant: a clause makes the call that the code behind the slot makes.
 // cost:      compile time only.
@@ -46,6 +48,15 @@ inline constexpr bool returns = returns_for<Wanted, Clause, void, Part...>::valu
 template <class Wanted, template <class...> class Clause, class... Part>
 inline constexpr bool absent_or = !holds<Clause, Part...> || returns<Wanted, Clause, Part...>;
 
+/// Whether `calls`, a lambda whose return type names calls, can be made with a `Part&` and `More`.
+template <class Part, class... More, class Calls>
+constexpr bool accepts(Calls const&) noexcept {
+    return std::is_invocable_v<Calls const&, Part&, More...>;
+}
+/// Whether each of `Types` is `Wanted`.
+template <class Wanted, class... Types>
+inline constexpr bool all_are = (std::is_same_v<Wanted, Types> && ...);
+
 /// `Type`, where `Condition` holds.
 template <bool Condition, class Type = void>
 using when = std::enable_if_t<Condition, Type>;
@@ -66,14 +77,10 @@ template <class T, class... More>
 using has_add = decltype(std::declval<T&>().add(base::range{}, std::declval<More>()...));
 template <class T>
 using has_settle = decltype(std::declval<T&>().settle());
-template <class T, class Block, class Stream>
+template <class T, class Block, class Stream> // with 'last_used_on'
 using has_used_on = decltype(std::declval<T&>().used_on(std::declval<Block>(), std::declval<Stream>()));
-template <class T, class Block, class Stream>
-using has_last_used_on = decltype(std::declval<T&>().last_used_on(std::declval<Block>(), std::declval<Stream>()));
-template <class T, class... Usage>
+template <class T, class... Usage> // with 'rewind'
 using has_mark = decltype(std::declval<T&>().mark(std::declval<Usage>()...));
-template <class T, class... Usage>
-using has_rewind = decltype(std::declval<T&>().rewind(std::declval<has_mark<T, Usage...>>(), std::declval<Usage>()...));
 
 } // namespace contract
 } // namespace v0

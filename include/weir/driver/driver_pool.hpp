@@ -139,7 +139,7 @@ public:
         if (bytes <= in_use || bytes <= reserved_bytes())
             return keep();
         if (!blocks_.hold_for_a_while(bytes - in_use, keep))
-            throw out_of_memory(bytes, state(), refusal(bytes, 1));
+            throw out_of_memory(bytes, refused(bytes, 1));
     }
 
     /// Gives unused memory back to the device until at most `keep_bytes` are held; returns the bytes given back. Throws
@@ -204,8 +204,9 @@ public:
 
     /// The most bytes that it may hold (driver_pool_options::limit), which CUDA rounds up; SIZE_MAX: no limit.
     std::size_t limit_bytes() const noexcept { return options_.limit_bytes(); }
-    /// What the options call it.
+    /// What the options call it, and what they say of its end.
     text const& name() const noexcept { return options_.name(); }
+    leak_action on_leak() const noexcept { return options_.on_leak(); }
     /// The device; of pinned and managed memory the one under which it was made.
     int device() const noexcept { return options_.device(); }
     /// CUDA's handle, for calls that weir does not wrap.
@@ -218,9 +219,9 @@ public:
                 blocks_.lost_bytes()};
     }
     /// Adds what takes longer to find out: the bytes that CUDA says are free on the device. See 'full_state'.
-    template <memory_space Here = Space, class = std::enable_if_t<Here == memory_space::device>>
     void examine(memory_report& now) const noexcept {
-        now.device_free_bytes = runtime::device_free_bytes(device());
+        if (Space == memory_space::device)
+            now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// One line: what CUDA counts, at present and at most since reset_peaks. Throws cuda_error.
     text report() const {
@@ -239,11 +240,11 @@ public:
         return alignment <= default_alignment && driver::detail::driver_can_hold(Space, options_, bytes);
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws cuda_error.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
         if (alignment > default_alignment)
-            return "CUDA's memory pools align blocks to 256 bytes; for an alignment of " + base::number_text(alignment) +
-                   " use " + driver::detail::own_pool_of(Space);
-        return driver::detail::driver_refusal_text(Space, options_, bytes, reserved_bytes());
+            return {this->full_state(), "CUDA's memory pools align blocks to 256 bytes; for an alignment of " +
+                                            base::number_text(alignment) + " use " + driver::detail::own_pool_of(Space)};
+        return {this->full_state(), driver::detail::driver_refusal_text(Space, options_, bytes, reserved_bytes())};
     }
 
 private:

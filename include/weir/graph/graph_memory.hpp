@@ -53,8 +53,6 @@ inline namespace v0 {
 template <class Pool, class Placement>
 class graph_memory : public resource::pool_base<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
-    static_assert(contract::returns<int, contract::has_device, Pool>,
-                  "weir: the pool slot of graph_memory needs 'int device() const'");
     static_assert(Pool::stream_ordered,
                   "weir: graph memory goes back to its pool while the graph's last launch may use it, and this pool would hand "
                   "it out again at once; use a pool of 'weir::reuse::stream_ordered<>' or 'weir::reuse::after_event'");
@@ -229,10 +227,6 @@ public:
         visit(*this, [&](group const& each) { count += id == each.id() ? each.graphs() : 0; });
         return count;
     }
-    /// Bytes held from the pool.
-    std::size_t reserved_bytes() const noexcept { return state().reserved_bytes; }
-    /// Bytes handed out and not yet freed, rounding included.
-    std::size_t in_use_bytes() const noexcept { return state().in_use_bytes; }
     /// The device of the pool.
     int device() const { return pool_->device(); }
     /// Whether `p` lies in memory that is held.
@@ -256,18 +250,15 @@ public:
         });
         return now;
     }
-    template <class P = Pool const>
-    auto examine(memory_report& now) const noexcept -> decltype(std::declval<P&>().examine(now)) {
-        return resource::examine(*pool_, now);
-    }
-    text report() const { return resource::report_text(state(), base::name_of(space)); }
+    void examine(memory_report& now) const { pool_->examine(now); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        return needed != 0 && resource::can_hold(*pool_, needed, default_alignment);
+        return needed != 0 && pool_->can_hold(needed, default_alignment);
     }
-    text refusal(std::size_t bytes, std::size_t alignment) const {
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
         std::size_t const needed = Placement::needs(bytes, alignment, default_alignment);
-        return base::refusal_below_text(pool_->state(), pool_->refusal(needed == 0 ? SIZE_MAX : needed, default_alignment));
+        text const reason = pool_->refused(needed == 0 ? SIZE_MAX : needed, default_alignment).reason;
+        return {this->full_state(), base::refusal_below_text(pool_->state(), reason)};
     }
 
 private:

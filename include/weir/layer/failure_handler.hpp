@@ -148,10 +148,12 @@ public:
                    [this] { return this->pool_.try_resume(); });
     }
 
-    /// The wrapped pool's reason. It adds that the handler was asked, if it was.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
-        text const reason = this->pool_.refusal(bytes, alignment);
-        return can_help(bytes, alignment) ? reason + "; the failure handler was asked, and there is no room still" : reason;
+    /// The wrapped pool's refusal. It adds that the handler was asked, if it was.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
+        refusal said = wrapper::refused(bytes, alignment);
+        if (can_help(bytes, alignment))
+            said.reason = said.reason + "; the failure handler was asked, and there is no room still";
+        return said;
     }
 
 private:

@@ -66,7 +66,7 @@ public:
                   "or both from the host");
     static constexpr bool thread_safe = first_pool::thread_safe && second_pool::thread_safe;
     static constexpr bool stream_ordered = first_pool::stream_ordered && second_pool::stream_ordered;
-    static constexpr bool streams_may_end = contract::streams_may_end<first_pool>() && contract::streams_may_end<second_pool>();
+    static constexpr bool streams_may_end = first_pool::streams_may_end && second_pool::streams_may_end;
     static constexpr std::size_t default_alignment =
         first_pool::default_alignment > second_pool::default_alignment ? first_pool::default_alignment
                                                                        : second_pool::default_alignment;
@@ -116,8 +116,8 @@ public:
             second_.used_on(p, stream);
     }
     template <class A = first_pool, class B = second_pool,
-              class = std::enable_if_t<contract::holds<contract::has_last_used_on, A, void*, stream_ref> &&
-                                       contract::holds<contract::has_last_used_on, B, void*, stream_ref>>>
+              class = std::enable_if_t<contract::holds<contract::has_used_on, A, void*, stream_ref> &&
+                                       contract::holds<contract::has_used_on, B, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (is_of_first(p))
             first_.last_used_on(p, stream);
@@ -141,26 +141,16 @@ public:
     }
 
     /// What the options of the pools say, for a layer::guard around this: the stricter of the two, where an end of the program
-    /// is stricter than a report, and that than nothing. A pool without such an option does not count. See pool_options.
+    /// is stricter than a report, and that than nothing. See pool_options.
     violation_action on_violation() const {
-        auto said = violation_action::report;
-        visit_both([&](auto const& pool) {
-            if constexpr (contract::holds<contract::has_on_violation, decltype(pool)>)
-                if (pool.on_violation() == violation_action::abort)
-                    said = violation_action::abort;
-        });
-        return said;
+        violation_action const first = first_.on_violation();
+        return first == violation_action::abort ? first : second_.on_violation();
     }
     leak_action on_leak() const {
-        bool any = false, aborts = false, ignores = true;
-        visit_both([&](auto const& pool) {
-            if constexpr (contract::holds<contract::has_on_leak, decltype(pool)>) {
-                any = true;
-                aborts |= pool.on_leak() == leak_action::abort;
-                ignores &= pool.on_leak() == leak_action::ignore;
-            }
-        });
-        return aborts ? leak_action::abort : any && ignores ? leak_action::ignore : leak_action::report;
+        leak_action const first = first_.on_leak(), second = second_.on_leak();
+        if (first == second)
+            return first;
+        return first == leak_action::abort || second == leak_action::abort ? leak_action::abort : leak_action::report;
     }
     /// Sets who gets the sentences about mistakes, in both pools. Exists if both have it, as layer::guard has.
     template <class A = first_pool, class B = second_pool>
@@ -200,42 +190,31 @@ public:
 
     /// The sums of both pools' figures, the larger of their largest free ranges, and both names.
     memory_report state() const { return sum(first_.state(), second_.state()); }
-    /// The same of what both tell of their refusals. Throws as 'state' does.
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        return sum(resource::refused_state(first_, bytes, alignment), resource::refused_state(second_, bytes, alignment));
+    /// The sum of what both tell of their refusals, and both reasons. Throws as their 'refused'.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
+        refusal const first = first_.refused(bytes, alignment), second = second_.refused(bytes, alignment);
+        return {sum(first.state, second.state), "first: " + first.reason + "; then: " + second.reason};
     }
     /// Adds what either pool can tell; the free bytes of the device are the first pool's. See 'full_state'.
-    void examine(memory_report& now) const noexcept {
-        resource::examine(second_, now);
-        resource::examine(first_, now);
+    void examine(memory_report& now) const {
+        second_.examine(now);
+        first_.examine(now);
     }
-    // Each returns one figure of 'state', and throws as 'state' does.
-    std::size_t reserved_bytes() const { return state().reserved_bytes; }
-    std::size_t in_use_bytes() const { return state().in_use_bytes; }
-    std::size_t limit_bytes() const { return state().limit_bytes; }
-    text name() const { return state().name; }
+    void list_own(largest_blocks& list) const noexcept {
+        if constexpr (!std::is_reference_v<First>)
+            first_.list_own(list);
+        if constexpr (!std::is_reference_v<Second>)
+            second_.list_own(list);
+    }
     text report() const { return resource::report_text(state(), "two pools"); }
-    /// Both pools' reasons. Throws as their 'refusal'.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
-        return "first: " + first_.refusal(bytes, alignment) + "; then: " + second_.refusal(bytes, alignment);
-    }
     /// Whether either pool could have room for such a block if no other block were handed out. Throws as their 'state'.
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
-        return resource::can_hold(first_, bytes, alignment) || resource::can_hold(second_, bytes, alignment);
+        return first_.can_hold(bytes, alignment) || second_.can_hold(bytes, alignment);
     }
-    /// The first pool's device. Exists if that pool has one.
-    template <class P = first_pool const>
-    auto device() const -> decltype(std::declval<P&>().device()) {
-        return first_.device();
-    }
+    /// The first pool's device.
+    int device() const { return first_.device(); }
 
 private:
-    template <class Visit>
-    void visit_both(Visit const& visit) const {
-        visit(first_);
-        visit(second_);
-    }
-
     bool is_of_first(void const* p) const {
         if constexpr (second_lies_in_first)
             return !second_.owns(p);

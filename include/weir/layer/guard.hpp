@@ -138,7 +138,7 @@ public:
                 block->streams.mark(stream);
         });
     }
-    template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_last_used_on, P, void*, stream_ref>>>
+    template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         require_live(p, "last_used_on");
         this->pool_.last_used_on(p, stream);
@@ -149,7 +149,7 @@ public:
     auto mark() {
         return std::pair(this->pool_.mark(), in_ledger([](auto& ledger) { return ledger.entered(); }));
     }
-    template <class Mark, class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+    template <class Mark, class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
         if (this->ended_by([&](P& pool) { pool.rewind(to.first); }).live_blocks != 0)
             in_ledger([&](auto& ledger) { ledger.end_after(to.second); });
@@ -161,7 +161,10 @@ public:
     }
 
     /// Offers the live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept { in_ledger([&](auto& ledger) { ledger.offer_to(list); }); }
+    void list_own(largest_blocks& list) const noexcept {
+        wrapper::list_own(list);
+        in_ledger([&](auto& ledger) { ledger.offer_to(list); });
+    }
 
 private:
     template <class Use>
@@ -181,9 +184,8 @@ private:
 
     void tell_owners() noexcept {
         try {
-            if constexpr (contract::holds<contract::has_on_leak, pool_type>)
-                if (this->pool_.on_leak() == leak_action::ignore)
-                    return;
+            if (this->pool_.on_leak() == leak_action::ignore)
+                return;
             if (ledger_.size() == 0 || this->pool_.state().live_blocks == 0) // what is in the ledger ended by 'inner()'
                 return;
         } catch (...) { // the pool does not say
@@ -210,10 +212,8 @@ private:
 
     // What the pool's options ask for. Throws as the pool's 'on_violation'.
     violation_handler usual_handler() const {
-        if constexpr (contract::holds<contract::has_on_violation, pool_type>)
-            if (this->pool_.on_violation() == violation_action::abort)
-                return &resource::tell_violation<violation_action::abort>;
-        return &resource::tell_violation<violation_action::report>;
+        return this->pool_.on_violation() == violation_action::abort ? &resource::tell_violation<violation_action::abort>
+                                                                     : &resource::tell_violation<violation_action::report>;
     }
 
     // The last word that a guard writes, and the first that a free reads: a container asks the mark that it got, but others

@@ -90,7 +90,7 @@ public:
     template <class P = typename wrapper::pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     auto mark() { return this->pool_.mark(); }
     template <class Mark, class P = typename wrapper::pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+              class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
         give(this->ended_by([&](P& pool) { pool.rewind(to); }).in_use_bytes);
     }
@@ -122,51 +122,44 @@ public:
             now.limit_bytes = limit_bytes();
         return now;
     }
-    /// What an out_of_memory carries: if it is this layer's limit that leaves no room, its own requested bytes and limit, and
-    /// its largest blocks, if a layer below lists them; otherwise what the wrapped pool tells, as that has no room.
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        std::size_t const requested = requested_bytes();
-        if (bytes <= room(requested))
-            return wrapper::refused_state(bytes, alignment);
-        memory_report own;
-        this->examine_own(own);
-        own.device_free_bytes = memory_report::unknown; // there may be plenty, and it does not help
-        own.name = name();
-        own.requested_bytes = requested;
-        own.in_use_bytes = own.reserved_bytes = memory_report::unknown; // these are the wrapped pool's
-        own.limit_bytes = limit_bytes();
-        return own;
-    }
-
     /// Whether this layer's limit and the wrapped pool could have room for such a block if no other block were handed out.
     bool can_hold(std::size_t bytes, std::size_t alignment = wrapper::default_alignment) const {
         return bytes <= limit_bytes() && wrapper::can_hold(bytes, alignment);
     }
 
-    /// The wrapped pool's report, and then this layer's figures, which that does not know. Exists if the pool has a report.
-    template <class P = typename wrapper::pool_type const>
-    auto report() const -> decltype(text(std::declval<P&>().report())) {
+    /// The wrapped pool's report, and then this layer's figures, which that does not know.
+    text report() const {
         return text(this->pool_.report()) + "; through " + self() + ": " + base::bytes_text(requested_bytes()) +
                " requested, limit " + (limit_bytes() == SIZE_MAX ? text("none") : base::bytes_text(limit_bytes()));
     }
-    /// Why an allocation finds no room at this moment: this layer's limit, or the wrapped pool's reason; both if the pool could
-    /// never hold it.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
+    /// If it is this layer's limit that leaves no room, its own requested bytes and limit, its largest blocks, if a layer below
+    /// lists them, and, where the pool could never hold such a block, the pool's reason. Otherwise what the wrapped pool tells.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
         std::size_t const requested = requested_bytes();
         std::size_t const left = room(requested);
         if (bytes <= left)
-            return this->pool_.refusal(bytes, alignment);
+            return wrapper::refused(bytes, alignment);
+        refusal own;
+        own.state.name = name();
+        own.state.requested_bytes = requested;
+        own.state.in_use_bytes = own.state.reserved_bytes = memory_report::unknown; // these are the wrapped pool's
+        own.state.limit_bytes = limit_bytes();
+        this->list_own(own.state.largest_live);
         text said = self() + " allows " + base::exact_bytes_text(limit_bytes()) + " at a time";
         if (requested != 0)
             said = said + ", of which " + base::exact_bytes_text(requested) + (requested == 1 ? " is" : " are") + " requested";
-        if (!wrapper::can_hold(bytes, alignment)) // then nothing helps that is done about this limit alone
-            return said + ", and " + base::refusal_below_text(this->pool_.state(), this->pool_.refusal(bytes, alignment));
+        if (!wrapper::can_hold(bytes, alignment)) { // then nothing helps that is done about this limit alone
+            own.reason = said + ", and " +
+                         base::refusal_below_text(this->pool_.state(), this->pool_.refused(bytes, alignment).reason);
+            return own;
+        }
         said = said + "; ";
         if (left != 0)
             said = said + "ask for at most " + base::exact_bytes_text(left) + ", ";
         if (bytes <= limit_bytes())
             said = said + "free " + base::exact_bytes_text(requested - (limit_bytes() - bytes)) + " of its blocks, ";
-        return said + (left != 0 || bytes <= limit_bytes() ? "or raise the layer's limit" : "raise the layer's limit");
+        own.reason = said + (left != 0 || bytes <= limit_bytes() ? "or raise the layer's limit" : "raise the layer's limit");
+        return own;
     }
 
 private:

@@ -94,7 +94,7 @@ public:
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), blocks_.entered()};
     }
     template <class Mark, class P = typename wrapper::pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+              class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
         this->pool_.rewind(to.point);
         forget_after(to.entered);
@@ -106,7 +106,8 @@ public:
     }
 
     /// Offers the live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept {
+    void list_own(largest_blocks& list) const noexcept {
+        wrapper::list_own(list);
         base::lock_guard<base::mutex> const lock(mutex_);
         blocks_.offer_to(list);
     }
@@ -142,8 +143,7 @@ private:
         constexpr char const* said = "weir: layer::sized: an address is freed that is no live block of this layer: it was "
                                      "freed already, or comes from elsewhere; it stays as it is";
         auto action = violation_action::report;
-        if constexpr (contract::holds<contract::has_on_violation, typename wrapper::pool_type>)
-            base::try_twice([&] { return action = this->pool_.on_violation(), true; });
+        base::try_twice([&] { return action = this->pool_.on_violation(), true; });
         if (action == violation_action::abort)
             resource::tell_violation<violation_action::abort>(said);
         else

@@ -92,7 +92,7 @@ public:
         return marked<decltype(std::declval<P&>().mark())>{this->pool_.mark(), listed()};
     }
     template <class Mark, class P = typename wrapper::pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_rewind, P>>>
+              class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
         end(to.entered, [&](P& pool) { pool.rewind(to.point); });
     }
@@ -115,8 +115,7 @@ public:
 
     /// Sets the peaks to what is live at this moment, and those of the wrapped pool, if it has any. Throws what that one does.
     void reset_peaks() {
-        if constexpr (contract::holds<contract::has_reset_peaks, typename wrapper::pool_type>)
-            this->pool_.reset_peaks();
+        this->pool_.reset_peaks();
         typename base::shards<shard>::all const locked(shards_);
         bytes_.collect(shards_, &shard::bytes);
         blocks_.collect(shards_, &shard::blocks);
@@ -134,7 +133,8 @@ public:
         return now;
     }
     /// Offers the listed live blocks to the list of the largest. See 'full_state'.
-    void offer_to(largest_blocks& list) const noexcept {
+    void list_own(largest_blocks& list) const noexcept {
+        wrapper::list_own(list);
         base::lock_guard<base::mutex> const lock(mutex_);
         large_.offer_to(list);
     }

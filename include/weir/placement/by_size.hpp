@@ -55,12 +55,12 @@ class by_size {
 
 public:
     static_assert(
-        !detail::is_fed_by_slabs<Small> || Small::rounded(ThresholdBytes, 1) == ThresholdBytes,
+        !detail::is_fed_by_slabs<Small>() || Small::rounded(ThresholdBytes, 1) == ThresholdBytes,
         "weir: by_size's Small part must serve blocks of exactly ThresholdBytes; lower the threshold or "
         "raise the part's largest block");
 
     static_assert(
-        !detail::is_fed_by_slabs<Small> || Small::refill(1, 1) % Large::granularity == 0,
+        !detail::is_fed_by_slabs<Small>() || Small::refill(1, 1) % Large::granularity == 0,
         "weir: by_size's Large part keeps the slabs of the Small part, so its granularity divides the smallest of them; "
         "lower it, or raise the Small part's smallest block");
 

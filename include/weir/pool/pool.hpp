@@ -156,7 +156,7 @@ public:
             runtime::naming(*this, [&] { rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
     /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
-    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_last_used_on, R, base::range, stream_ref>>>
+    template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())
             runtime::naming(*this, [&] { rule_.last_used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
@@ -166,8 +166,7 @@ public:
     /// other memory. Blocks. Throws out_of_memory if there is no room, and has then got nothing; otherwise as 'allocate'.
     void reserve(std::size_t bytes) {
         if (!ladder_of(rule_, supply_, growth_lock_).reserve(bytes))
-            throw out_of_memory(bytes, state(),
-                                suspended() ? is_suspended : supply::reserve_refusal(held(), bytes, base::name_of(space)));
+            throw out_of_memory(bytes, {state(), suspended() ? is_suspended : supply::reserve_refusal(held(), bytes)});
     }
 
     /// Sets the most bytes that the pool may hold; SIZE_MAX: no limit. What it holds above that it keeps, and hands out as
@@ -248,7 +247,7 @@ public:
     void settle() { rule_.settle(); }
 
     /// Ends every block and starts over with the chunks that the pool holds; nothing may use them any more. One thread.
-    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_clear, P> && ends_many>>
+    template <class P = Placement, class = std::enable_if_t<contract::holds<contract::has_mark, P, base::usage> && ends_many>>
     void clear() {
         rule_.placement().clear();
         rule_.counts() = base::usage{};
@@ -290,9 +289,8 @@ public:
                              held().count(), used.lost_bytes, used.unsettled_bytes};
     }
     /// Adds what takes longer to find out: the bytes that CUDA says are free on the pool's device. See 'full_state'.
-    template <class U = Upstream, class = std::enable_if_t<U::space == memory_space::device>>
     void examine(memory_report& now) const noexcept {
-        if (device() != any_device)
+        if (space == memory_space::device && device() != any_device)
             now.device_free_bytes = runtime::device_free_bytes(device());
     }
     /// What 'state' tells, as a line to print. Throws std::bad_alloc.
@@ -304,10 +302,11 @@ public:
         return supply_.can_hold(bytes, alignment);
     }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
-    text refusal(std::size_t bytes, std::size_t alignment) const {
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
         if (suspended())
-            return is_suspended;
-        return supply::block_refusal<supply_of, Placement>(held(), bytes, alignment, default_alignment, ends_many);
+            return {this->full_state(), is_suspended};
+        return {this->full_state(),
+                supply::block_refusal<supply_of, Placement>(held(), bytes, alignment, default_alignment, ends_many)};
     }
 
 private:

@@ -22,7 +22,7 @@ inline namespace v0 {
 /// Lives on the stack; one thread at a time, as the pool.
 template <class Pool>
 class [[nodiscard]] scope {
-    static_assert(contract::holds<contract::has_rewind, Pool>,
+    static_assert(contract::holds<contract::has_mark, Pool>,
                   "weir: weir::scope needs a pool over an arena, with 'mark()' and 'rewind(mark)'; of the layers "
                   "guard, limit and statistics pass them on");
 

@@ -55,18 +55,12 @@ public:
     virtual void settle() = 0;
     virtual std::size_t before_destroy(stream_ref stream) = 0;
     virtual memory_report state() const = 0;
-    virtual memory_report refused_state(std::size_t bytes, std::size_t alignment) const = 0;
-    virtual void examine(memory_report& now) const noexcept = 0;
-    virtual void examine_own(memory_report& now) const noexcept = 0;
+    virtual refusal refused(std::size_t bytes, std::size_t alignment) const = 0;
+    virtual void examine(memory_report& now) const = 0;
+    virtual void list_own(largest_blocks& list) const noexcept = 0;
     virtual bool can_hold(std::size_t bytes, std::size_t alignment) const = 0;
-    virtual text refusal(std::size_t bytes, std::size_t alignment) const = 0;
     virtual text report() const = 0;
 };
-
-template <class P>
-using has_report = decltype(text(std::declval<P const&>().report()));
-template <class P>
-using has_settle = decltype(std::declval<P&>().settle());
 
 template <class Pool>
 class held_pool_of final : public held_pool {
@@ -87,31 +81,16 @@ public:
             return static_cast<void>(keep_bytes), 0;
     }
     void settle() override {
-        if constexpr (contract::holds<has_settle, Pool>)
+        if constexpr (contract::holds<contract::has_settle, Pool>)
             pool.settle();
     }
     std::size_t before_destroy(stream_ref stream) override { return pool.before_destroy(stream); }
     memory_report state() const override { return pool.state(); }
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const override {
-        return pool.refused_state(bytes, alignment);
-    }
-    void examine(memory_report& now) const noexcept override { resource::examine(pool, now); }
-    void examine_own(memory_report& now) const noexcept override {
-        if constexpr (resource::detail::stands_alone<Pool>::value)
-            resource::examine(pool, now);
-        else if constexpr (contract::holds<contract::has_examine_own, Pool>)
-            pool.examine_own(now);
-    }
-    bool can_hold(std::size_t bytes, std::size_t alignment) const override {
-        return resource::can_hold(pool, bytes, alignment);
-    }
-    text refusal(std::size_t bytes, std::size_t alignment) const override { return pool.refusal(bytes, alignment); }
-    text report() const override {
-        if constexpr (contract::holds<has_report, Pool>)
-            return pool.report();
-        else
-            return resource::report_text(pool.state(), base::name_of(Pool::space));
-    }
+    refusal refused(std::size_t bytes, std::size_t alignment) const override { return pool.refused(bytes, alignment); }
+    void examine(memory_report& now) const override { pool.examine(now); }
+    void list_own(largest_blocks& list) const noexcept override { pool.list_own(list); }
+    bool can_hold(std::size_t bytes, std::size_t alignment) const override { return pool.can_hold(bytes, alignment); }
+    text report() const override { return pool.report(); }
 
     Pool pool;
 };
@@ -137,8 +116,6 @@ public:
     static constexpr bool stream_ordered = base::device_accessible(Required);
     /// The alignment of a block that asks for none, in bytes, whichever pool is inside.
     static constexpr std::size_t default_alignment = base::usual_alignment(Required);
-    /// A layer around this one asks the pool inside which blocks went through it alone ('examine_own').
-    static constexpr bool stands_alone = false;
 
     /// A `Pool`, made from `arguments`. Throws what its constructor throws, and std::bad_alloc.
     template <class Pool, class... Arguments>
@@ -170,15 +147,12 @@ public:
     }
     int device() const { return ref_.device(); }
     memory_report state() const { return held_->state(); }
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        return held_->refused_state(bytes, alignment);
-    }
-    void examine(memory_report& now) const noexcept { held_->examine(now); }
-    void examine_own(memory_report& now) const noexcept { held_->examine_own(now); }
+    refusal refused(std::size_t bytes, std::size_t alignment) const { return held_->refused(bytes, alignment); }
+    void examine(memory_report& now) const { held_->examine(now); }
+    void list_own(largest_blocks& list) const noexcept { held_->list_own(list); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         return held_->can_hold(bytes, alignment);
     }
-    text refusal(std::size_t bytes, std::size_t alignment) const { return held_->refusal(bytes, alignment); }
     text report() const { return held_->report(); }
 
     /// As the pool's own 'trim'; 0 if it has none.

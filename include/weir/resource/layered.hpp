@@ -4,7 +4,7 @@
 // What does a layer inherit from the pool that it wraps?
 //
 // A layer changes one thing and passes the rest through. This base holds the wrapped pool, by value or, for 'layer::x<Pool&>',
-// by reference, and forwards the members that a pool may have. A member that the wrapped pool lacks is absent here too, so that
+// by reference, and forwards its members. A member that the wrapped pool lacks is absent here too, so that
 // whoever asks for it is told the truth through any number of layers. 'clear', 'mark' and 'rewind' are not passed on: they end
 // blocks without a free, and a layer has to hear of that (guard, limit and statistics do). Every forwarded call goes through
 // 'locked()': the pool with a lock around it, if the layer has one ('lock_forwarded').
@@ -30,12 +30,6 @@ namespace weir {
 inline namespace v0 {
 
 namespace resource {
-namespace detail {
-template <class Pool, class = void>
-struct stands_alone : std::true_type {};
-template <class Pool>
-struct stands_alone<Pool, std::void_t<decltype(Pool::stands_alone)>> : std::bool_constant<Pool::stands_alone> {};
-} // namespace detail
 
 /// `Derived`: the layer; `Pool`: a pool, or a reference to one that outlives the layer.
 template <class Derived, class Pool>
@@ -48,11 +42,8 @@ public:
     static constexpr memory_space space = pool_type::space;
     static constexpr bool thread_safe = pool_type::thread_safe;
     static constexpr bool stream_ordered = pool_type::stream_ordered;
-    static constexpr bool streams_may_end = contract::streams_may_end<pool_type>();
+    static constexpr bool streams_may_end = pool_type::streams_may_end;
     static constexpr std::size_t default_alignment = pool_type::default_alignment;
-
-    /// Whether nothing that the wrapped pool hands out goes past this layer: no pool below is a reference.
-    static constexpr bool stands_alone = !std::is_reference_v<Pool> && detail::stands_alone<pool_type>::value;
 
     layered(layered const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
     layered& operator=(layered const&) = delete;
@@ -61,81 +52,50 @@ public:
     pool_type& inner() noexcept { return pool_; }
     pool_type const& inner() const noexcept { return pool_; }
 
-    // These members are forwarded: each does what the wrapped pool documents.
+    // These members are forwarded: each does what the wrapped pool documents. Some stand in resource/pool_base.hpp, too.
     memory_report state() const { return locked()->state(); }
-    text refusal(std::size_t bytes, std::size_t alignment) const { return locked()->refusal(bytes, alignment); }
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
-        return resource::can_hold(*locked(), bytes, alignment);
+        return locked()->can_hold(bytes, alignment);
     }
-    template <class P = pool_type const>
-    auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
-    /// Adds what the wrapped pool can tell, and the live blocks of this layer, if it lists any: then it has a member 'void
-    /// offer_to(largest_blocks&) const noexcept'. See 'full_state'.
-    template <class L = Derived, class P = pool_type,
-              class = std::enable_if_t<contract::holds<contract::has_offer_to, L> || contract::holds<contract::has_examine, P>>>
-    void examine(memory_report& now) const noexcept {
-        resource::examine(*locked(), now);
-        list_own(now);
+    int device() const { return locked()->device(); }
+    std::size_t before_destroy(stream_ref stream) { return locked()->before_destroy(stream); }
+    /// The wrapped pool's refusal, with the live blocks of this layer, if it lists any.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
+        refusal said = locked()->refused(bytes, alignment);
+        derived().list_own(said.state.largest_live);
+        return said;
     }
-    /// Adds those of the largest live blocks to the report that were surely handed out through this layer: those that are
-    /// listed by it, or by a layer below which no other user shares.
-    void examine_own(memory_report& now) const noexcept {
-        if constexpr (stands_alone)
-            return resource::examine(static_cast<Derived const&>(*this), now);
-        list_own(now);
-        if constexpr (!std::is_reference_v<Pool> && contract::holds<contract::has_examine_own, pool_type>)
-            locked()->examine_own(now);
+    void examine(memory_report& now) const {
+        locked()->examine(now);
+        derived().list_own(now.largest_live);
     }
-    /// What the wrapped pool tells of its refusal, with the live blocks of this layer, if it lists any.
-    memory_report refused_state(std::size_t bytes, std::size_t alignment) const {
-        memory_report now = resource::refused_state(*locked(), bytes, alignment);
-        list_own(now);
-        return now;
+    /// None of a pool by reference: others may share it.
+    void list_own(largest_blocks& list) const noexcept {
+        if constexpr (!std::is_reference_v<Pool>)
+            locked()->list_own(list);
     }
 
-    template <class P = pool_type const>
-    auto reserved_bytes() const -> decltype(std::declval<P&>().reserved_bytes()) {
-        return locked()->reserved_bytes();
-    }
+    decltype(auto) name() const { return locked()->name(); }
+    std::size_t reserved_bytes() const { return locked()->reserved_bytes(); }
+    std::size_t in_use_bytes() const { return locked()->in_use_bytes(); }
+    std::size_t limit_bytes() const { return locked()->limit_bytes(); }
+    text report() const { return locked()->report(); }
+    violation_action on_violation() const { return locked()->on_violation(); }
+    leak_action on_leak() const { return locked()->on_leak(); }
+    void reset_peaks() { locked()->reset_peaks(); }
+
+    // And these, if the wrapped pool has them.
     template <class P = pool_type const>
     auto peak_reserved_bytes() const -> decltype(std::declval<P&>().peak_reserved_bytes()) {
         return locked()->peak_reserved_bytes();
-    }
-    template <class P = pool_type>
-    auto reset_peaks() -> decltype(std::declval<P&>().reset_peaks()) { return locked()->reset_peaks(); }
-    template <class P = pool_type const>
-    auto in_use_bytes() const -> decltype(std::declval<P&>().in_use_bytes()) {
-        return locked()->in_use_bytes();
-    }
-    template <class P = pool_type const>
-    auto limit_bytes() const -> decltype(std::declval<P&>().limit_bytes()) {
-        return locked()->limit_bytes();
     }
     template <class P = pool_type>
     auto set_limit(std::size_t bytes) -> decltype(std::declval<P&>().set_limit(bytes)) {
         return locked()->set_limit(bytes);
     }
     template <class P = pool_type const>
-    auto name() const -> decltype(std::declval<P&>().name()) { return locked()->name(); }
-    template <class P = pool_type const>
-    auto report() const -> decltype(std::declval<P&>().report()) { return locked()->report(); }
-    template <class P = pool_type const>
     auto owns(void const* p) const -> decltype(std::declval<P&>().owns(p)) {
         return locked()->owns(p);
-    }
-    template <class P = pool_type const>
-    auto on_violation() const -> decltype(std::declval<P&>().on_violation()) {
-        return locked()->on_violation();
-    }
-    template <class P = pool_type const>
-    auto on_leak() const -> decltype(std::declval<P&>().on_leak()) {
-        return locked()->on_leak();
-    }
-    std::size_t before_destroy(stream_ref stream) {
-        if constexpr (contract::holds<contract::has_before_destroy, pool_type, stream_ref>)
-            return locked()->before_destroy(stream);
-        else
-            return 0;
     }
     template <class P = pool_type>
     auto in_container(void* p, stream_ref stream) -> decltype(std::declval<P&>().in_container(p, stream)) {
@@ -227,15 +187,12 @@ protected:
     auto locked() const { return with_lock<pool_type const>(pool_); }
 
 private:
-    void list_own(memory_report& now) const noexcept {
-        if constexpr (contract::holds<contract::has_offer_to, Derived>)
-            static_cast<Derived const&>(*this).offer_to(now.largest_live);
-    }
+    Derived const& derived() const noexcept { return static_cast<Derived const&>(*this); }
 
     template <class P>
     auto with_lock(P& pool) const {
         using lock = decltype(std::declval<Derived const&>().lock_forwarded());
-        return locked_pool<P, lock>{pool, static_cast<Derived const&>(*this).lock_forwarded()};
+        return locked_pool<P, lock>{pool, derived().lock_forwarded()};
     }
 };
 

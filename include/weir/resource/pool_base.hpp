@@ -17,8 +17,12 @@
 #include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
+#include <weir/base/memory_report.hpp>
+#include <weir/base/memory_space.hpp>
 #include <weir/base/stand_ins.hpp>
+#include <weir/base/text.hpp>
 #include <weir/contract/pool_slot.hpp>
+#include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -26,43 +30,9 @@ namespace weir {
 inline namespace v0 {
 namespace resource {
 
-/// Adds to `now` what `pool` tells only when it is asked for more: a member 'void examine(memory_report&) const'. If that
-/// throws, the rest stays unknown.
-template <class Pool>
-void examine(Pool const& pool, memory_report& now) noexcept {
-    if constexpr (contract::holds<contract::has_examine, Pool>)
-        try {
-            pool.examine(now);
-        } catch (...) {
-        }
-}
-
-/// Whether `pool` could hand out such a block if no other were out: its member 'bool can_hold(std::size_t bytes, std::size_t
-/// alignment) const', or, where it has none, its limit. Throws as that member or 'state'.
-template <class Pool>
-bool can_hold(Pool const& pool, std::size_t bytes, std::size_t alignment) {
-    if constexpr (contract::holds<contract::has_can_hold, Pool>)
-        return pool.can_hold(bytes, alignment);
-    else
-        return bytes <= pool.state().limit_bytes;
-}
-
-/// The state of the part of `pool` that refuses such a block now: its member 'memory_report refused_state(std::size_t bytes,
-/// std::size_t alignment) const', or, where it has none, its state and what 'examine' adds. Throws as that member or 'state'.
-template <class Pool>
-memory_report refused_state(Pool const& pool, std::size_t bytes, std::size_t alignment) {
-    if constexpr (contract::holds<contract::has_refused_state, Pool>) {
-        return pool.refused_state(bytes, alignment);
-    } else {
-        memory_report now = pool.state();
-        resource::examine(pool, now);
-        return now;
-    }
-}
-
 /// The part of a pool that is the same for every pool. `Derived` supplies try_allocate(stream, bytes, alignment),
-/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refusal(bytes, alignment); report() for
-/// 'full_report', and 'examine' where it can tell more.
+/// deallocate(stream, p, bytes, alignment), default_alignment, state() and refused(bytes, alignment); and what it can answer
+/// better than this base: see 'What a pool need not have'.
 template <class Derived>
 class pool_base {
 public:
@@ -113,33 +83,60 @@ public:
         self().deallocate(on_host, p, bytes, alignment);
     }
 
-    /// Call this before cudaStreamDestroy(stream): layer::guard, which the recipes wear in debug builds, then names the blocks
-    /// that still need the stream. Without that layer it does nothing and returns 0.
-    std::size_t before_destroy(stream_ref) noexcept { return 0; }
-
     /// Ends 'suspend', for a pool that has it, as its 'try_resume' does. Throws out_of_memory if the device has no room; the
     /// pool then stays suspended. Other errors as 'try_resume'.
     template <class Pool = Derived, class = decltype(std::declval<Pool&>().try_resume())>
     void resume() {
         if (!self().try_resume())
-            throw out_of_memory(self().suspended_bytes(), full_state(),
-                                "the device has no room for what the pool held before 'suspend'; free something elsewhere");
+            throw out_of_memory(
+                self().suspended_bytes(),
+                {full_state(), "the device has no room for what the pool held before 'suspend'; free something elsewhere"});
     }
 
     /// What the pool knows of itself, with what takes longer to find out: the bytes free on its device (a call of CUDA's)
     /// and, where a layer lists them (layer::guard, layer::statistics), the ten largest live blocks. Throws as 'state'.
     memory_report full_state() const {
         memory_report now = self().state();
-        examine(self(), now);
+        try {
+            self().examine(now);
+        } catch (...) { // the rest stays unknown
+        }
         return now;
     }
 
-    /// The full state of the part that refuses such a block now: a layer tells its pool's, unless it refuses by itself. Throws
-    /// as 'state'.
-    memory_report refused_state(std::size_t, std::size_t) const { return full_state(); }
-
     /// The same to print: 'report', and the largest live blocks in a line each. Throws as 'report' and 'state'.
     text full_report() const { return resource::full_report_text(self().report(), full_state()); }
+
+    // What a pool need not have. These stand where a pool does not know better.
+
+    /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes before its end.
+    static constexpr bool streams_may_end = false;
+    /// Each tells one figure of 'state', and throws as that.
+    text name() const { return self().state().name; }
+    std::size_t reserved_bytes() const { return self().state().reserved_bytes; }
+    std::size_t in_use_bytes() const { return self().state().in_use_bytes; }
+    std::size_t limit_bytes() const { return self().state().limit_bytes; }
+    /// Peaks begin anew; here there are none.
+    void reset_peaks() {}
+    /// What 'state' tells, as a line to print. Throws as 'state'.
+    text report() const { return resource::report_text(self().state(), base::name_of(Derived::space)); }
+    /// What the options say: see pool_options.
+    violation_action on_violation() const noexcept { return violation_action::report; }
+    leak_action on_leak() const noexcept { return leak_action::report; }
+    /// Adds to `now` what takes longer to find out; see 'full_state'.
+    void examine(memory_report&) const noexcept {}
+    /// Offers those of the live blocks that were surely handed out through this pool or layer, and through no other that shares
+    /// its memory: a layer that lists blocks (layer::guard, layer::statistics) offers its own.
+    void list_own(largest_blocks&) const noexcept {}
+    /// Whether it could hand out such a block if no other were out. Throws as 'state'.
+    bool can_hold(std::size_t bytes, std::size_t = Derived::default_alignment) const {
+        return bytes <= self().state().limit_bytes;
+    }
+    /// The number of the device that the memory is on, or any_device.
+    int device() const noexcept { return any_device; }
+    /// Call this before cudaStreamDestroy(stream): layer::guard, which the recipes wear in debug builds, then names the blocks
+    /// that still need the stream. Without that layer it does nothing and returns 0.
+    std::size_t before_destroy(stream_ref) noexcept { return 0; }
 
     /// Pools are equal when memory of one may be freed in the other: when they are the same object.
     friend bool operator==(Derived const& a, Derived const& b) noexcept { return &a == &b; }
@@ -152,7 +149,7 @@ protected:
 private:
     // Not inlined: composing the sentence would cost each allocation registers.
     [[noreturn, gnu::noinline]] void refuse(std::size_t bytes, std::size_t alignment) const {
-        throw out_of_memory(bytes, self().refused_state(bytes, alignment), self().refusal(bytes, alignment));
+        throw out_of_memory(bytes, self().refused(bytes, alignment));
     }
 
     Derived& self() noexcept { return static_cast<Derived&>(*this); }

@@ -54,9 +54,10 @@ inline constexpr bool is_pool_ref<pool_ref<Required>> = true;
 
 // Whether it is an any_pool, or derived from one.
 template <memory_space Required>
-void as_owner(any_pool<Required>& owner);
+std::true_type as_owner(any_pool<Required>*);
+std::false_type as_owner(void const*);
 template <class Pool>
-using has_owner = decltype(as_owner(std::declval<Pool&>()));
+inline constexpr bool is_owner = decltype(as_owner(static_cast<Pool*>(nullptr)))::value;
 
 // What a container needs from a pool, as functions and values.
 struct pool_table {
@@ -86,14 +87,13 @@ constexpr bool orders_streams() noexcept {
 // Whether the pool's type says that memory which the device reaches is handed out again at once when it is freed.
 template <class Pool>
 constexpr bool is_immediate() noexcept {
-    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !contract::holds<has_owner, Pool>)
+    if constexpr (contract::holds<contract::has_stream_ordered, Pool> && !is_owner<Pool>)
         return !Pool::stream_ordered && base::device_accessible(Pool::space);
     else
         return false;
 }
 
-template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref> &&
-                             contract::holds<contract::has_last_used_on, Pool, void*, stream_ref>>
+template <class Pool, bool = contract::holds<contract::has_used_on, Pool, void*, stream_ref>>
 struct call_used_on {
     static constexpr void (*call)(void*, void*, stream_ref) = nullptr;
     static constexpr void (*call_last)(void*, void*, stream_ref) = nullptr;
@@ -115,7 +115,7 @@ struct call_in_container<Pool, true> {
     }
 };
 
-template <class Pool, bool = !contract::streams_may_end<Pool>() && contract::holds<contract::has_settle, Pool>>
+template <class Pool, bool = !Pool::streams_may_end && contract::holds<contract::has_settle, Pool>>
 struct call_settle {
     static constexpr void (*call)(void*) = nullptr;
 };
@@ -133,18 +133,9 @@ struct pool_calls {
                            std::size_t alignment) noexcept {
         static_cast<Pool*>(pool)->deallocate(stream, p, bytes, alignment);
     }
-    static int device(void const* pool) {
-        if constexpr (contract::returns<int, contract::has_device, Pool>)
-            return static_cast<Pool const*>(pool)->device();
-        else
-            return any_device;
-    }
-    static bool can_hold([[maybe_unused]] void const* pool, [[maybe_unused]] std::size_t bytes,
-                         [[maybe_unused]] std::size_t alignment) {
-        if constexpr (contract::holds<contract::has_can_hold, Pool>)
-            return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
-        else
-            return true;
+    static int device(void const* pool) { return static_cast<Pool const*>(pool)->device(); }
+    static bool can_hold(void const* pool, std::size_t bytes, std::size_t alignment) {
+        return static_cast<Pool const*>(pool)->can_hold(bytes, alignment);
     }
     static constexpr pool_table table{&allocate,
                                       &deallocate,
@@ -169,7 +160,7 @@ class pool_ref {
 public:
     /// Any pool or layer. It must outlive what is allocated through the reference.
     template <class Pool, class = std::enable_if_t<!resource::detail::is_pool_ref<std::remove_cv_t<Pool>> &&
-                                                   !contract::holds<resource::detail::has_owner, Pool>>>
+                                                   !resource::detail::is_owner<Pool>>>
     pool_ref(Pool& pool) noexcept : pool_(const_cast<std::remove_const_t<Pool>*>(&pool)), calls_(calls_of<Pool>()) {
     }
 
@@ -234,7 +225,7 @@ public:
     /// Whether a block may be freed while enqueued work still uses it; false if the pool does not say.
     bool stream_ordered() const noexcept { return calls_->stream_ordered; }
 
-    /// Whether the pool could hand out such a block if no other were out; true if it does not say. Throws as its 'can_hold'.
+    /// Whether the pool could hand out such a block if no other were out. Throws as its 'can_hold'.
     bool can_hold(std::size_t bytes, std::size_t alignment) const { return calls_->can_hold(pool_, bytes, alignment); }
     bool can_hold(std::size_t bytes) const { return can_hold(bytes, default_alignment()); }
 
@@ -284,10 +275,6 @@ private:
     template <class Pool>
     static constexpr resource::detail::pool_table const* table_of() {
         static_assert(contract::require_pool<Pool, stream_ref>());
-        static_assert(
-            contract::returns<void*, contract::has_allocate, Pool, stream_ref>,
-            "weir: a container's pool needs 'void* allocate(stream_ref, std::size_t bytes, std::size_t "
-            "alignment)', which throws; derive the pool from 'weir::resource::pool_base', which has it");
         static_assert(contract::holds<contract::has_default_alignment, Pool>,
                       "weir: a container's pool needs 'static constexpr std::size_t default_alignment'");
         static_assert(

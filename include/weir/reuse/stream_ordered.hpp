@@ -69,11 +69,11 @@ struct stream_ordered {
     /// Whether it works over such a placement.
     template <class Placement>
     static constexpr bool fits =
-        contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>;
+        contract::holds<contract::has_absorb, Placement>;
 
     template <class Placement>
     class over {
-        static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_lend, Placement>,
+        static_assert(contract::holds<contract::has_absorb, Placement>,
                       "weir: reuse::stream_ordered needs a placement whose free bytes can move between streams: "
                       "'void absorb(Placement&)' and 'range lend(std::size_t bytes, std::size_t alignment)'");
         using directory = reuse::detail::stream_directory<Placement, Identity, Tuning>;
@@ -90,7 +90,7 @@ struct stream_ordered {
             std::size_t const share = bytes / 256 > 64 * KiB ? bytes / 256 : 64 * KiB;
             sets_.recent_bytes.store(share < Tuning::recent_bytes ? share : Tuning::recent_bytes, base::memory_order_relaxed);
             exchange_.expect_at_most(bytes, share);
-            if constexpr (contract::holds<contract::has_expect_at_most, Placement>)
+            if constexpr (contract::holds<contract::has_is_small, Placement>)
                 sets_.host()->covered().expect_at_most(bytes); // all sets' placements are its siblings
         }
 

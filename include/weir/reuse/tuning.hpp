@@ -80,7 +80,9 @@ constexpr bool require_stream_order() {
                   "weir: the identity slot of reuse::stream_ordered needs 'static constexpr bool asks', 'static unsigned long "
                   "long id(stream_ref)' and 'static void require_no_capture(stream_ref)'; it comes first, use "
                   "'identity::checked' or 'identity::promised'");
-    static_assert(returns<bool const, has_waits_before_growing, Handover>,
+    constexpr auto says = [](auto const& h)
+        -> when<all_are<bool const, decltype(std::decay_t<decltype(h)>::waits_before_growing)>> {};
+    static_assert(accepts<Handover>(says),
                   "weir: the handover slot of reuse::stream_ordered needs 'static constexpr bool waits_before_growing'; use "
                   "'handover::grow_first' or 'handover::wait_first'");
     static_assert(holds<tunes_streams, Tuning>,

@@ -160,11 +160,12 @@ private:
     std::byte* allocate() {
         try {
             return static_cast<std::byte*>(pool_.allocate(on_host, bytes()));
-        } catch (out_of_memory const& refusal) {
-            throw out_of_memory(refusal, refusal.reason() + "; it is for ring '" + options_.name() + "' with " +
-                                             base::count_text(slots_.size(), " slot") + " of " +
-                                             base::bytes_text(slot_bytes_) + ", so fewer or smaller ones need less "
-                                             "('pinned_ring_options::slots', 'slot_bytes')");
+        } catch (out_of_memory const& error) {
+            refusal why = error.refused();
+            why.reason = why.reason + "; it is for ring '" + options_.name() + "' with " +
+                         base::count_text(slots_.size(), " slot") + " of " + base::bytes_text(slot_bytes_) +
+                         ", so fewer or smaller ones need less ('pinned_ring_options::slots', 'slot_bytes')";
+            throw out_of_memory(error.asked_bytes(), why);
         }
     }
 
@@ -173,9 +174,9 @@ private:
         memory_report now;
         now.name = options_.name();
         now.in_use_bytes = now.reserved_bytes = now.limit_bytes = bytes();
-        throw out_of_memory(asked_bytes, now,
-                            "every slot of the ring is in use; wait for a copy, give the ring more slots, or let it wait "
-                            "('full_action::wait')",
+        throw out_of_memory(asked_bytes,
+                            {now, "every slot of the ring is in use; wait for a copy, give the ring more slots, or let it wait "
+                                  "('full_action::wait')"},
                             "ring");
     }
 

@@ -43,13 +43,13 @@ private:
                   "weir: an upstream's 'alignment' and 'granularity' are powers of two");
     using sizes_of = chunk_sizes<Growth, page>;
     static constexpr bool grows_in_place = contract::holds<contract::has_extends, Upstream> &&
-                                           contract::holds<contract::has_for_each_free, Placement> &&
+                                           contract::holds<contract::has_fence, Placement> &&
                                            contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>;
     static constexpr std::size_t usual_cuda_alignment = 256; // of cudaMalloc, where memory cannot be mapped
 
 public:
     /// Whether memory can be taken away while its addresses stay, on devices that map memory.
-    static constexpr bool can_suspend = grows_in_place && contract::holds<contract::has_withdraw, Upstream>;
+    static constexpr bool can_suspend = grows_in_place;
 
     /// What is free in the pool.
     using free_of = free_chunks<Placement, Rule, chunks_of, grows_in_place>;
@@ -140,7 +140,7 @@ public:
     }
     /// Brings free bytes together, as far as no stream has to wait for it.
     static void gather([[maybe_unused]] Rule& rule) {
-        if constexpr (contract::holds<contract::has_gather, Rule, stream_ref>)
+        if constexpr (contract::holds<contract::has_borrow, Rule, stream_ref>)
             rule.gather(on_host, false);
     }
 

@@ -245,14 +245,14 @@ public:
     }
     /// How many bytes of addresses behind `end`, the end of a chunk, can have memory.
     std::size_t addresses_behind(std::size_t end) const noexcept {
-        if constexpr (contract::holds<contract::has_addresses_behind, Upstream>)
+        if constexpr (contract::holds<contract::has_extends, Upstream>)
             return upstream_.addresses_behind(reinterpret_cast<void const*>(end));
         else
             return SIZE_MAX - end;
     }
     /// Whether the upstream refused last time because addresses had run out, and not memory.
     bool out_of_addresses() const noexcept {
-        if constexpr (contract::holds<contract::has_out_of_addresses, Upstream>)
+        if constexpr (contract::holds<contract::has_extends, Upstream>)
             return upstream_.out_of_addresses();
         else
             return false;

@@ -53,11 +53,8 @@ public:
     static constexpr memory_space space = Pool::space;
 
     /// `pool` outlives this object. `stream`: where chunks are allocated and freed; it lives as long. 'on_host': see the head.
-    /// Throws what the pool's 'device' throws, if it has one.
-    from_pool(Pool& pool, stream_ref stream) : pool_(&pool), stream_(stream) {
-        if constexpr (contract::holds<contract::has_device, Pool>)
-            device_ = pool.device();
-    }
+    /// Throws what the pool's 'device' throws.
+    from_pool(Pool& pool, stream_ref stream) : pool_(&pool), stream_(stream), device_(pool.device()) {}
 
     /// A chunk of `bytes` bytes, or null when the pool has no room. Blocks as the pool's 'try_allocate' does. Throws
     /// usage_error while the stream is captured, cuda_error, and what the pool throws.
@@ -69,36 +66,28 @@ public:
     /// Frees a chunk on the stream; with 'on_host' no work may use it any more. Blocks no longer than the pool's 'deallocate'.
     void release(void* chunk, std::size_t bytes) noexcept { pool_->deallocate(stream_, chunk, bytes, alignment); }
 
-    /// Whether the pool could hand out such a chunk if no other block were out; see its 'can_hold', or else its limit. True if
-    /// it cannot tell (layers over a driver_pool ask CUDA).
-    bool can_acquire([[maybe_unused]] std::size_t bytes) const noexcept {
+    /// Whether the pool could hand out such a chunk if no other block were out; see its 'can_hold'. True if it cannot tell
+    /// (layers over a driver_pool ask CUDA).
+    bool can_acquire(std::size_t bytes) const noexcept {
         try {
-            if constexpr (contract::holds<contract::has_can_hold, Pool>)
-                return pool_->can_hold(bytes, alignment);
-            else if constexpr (contract::holds<contract::has_state, Pool>)
-                return bytes <= pool_->state().limit_bytes;
+            return pool_->can_hold(bytes, alignment);
         } catch (...) { // the pool itself refuses what it cannot hand out
+            return true;
         }
-        return true;
     }
 
-    /// Why the pool has no room for such a chunk, if it says so. Throws as its 'state' and 'refusal'.
-    template <class P = Pool const, class = std::enable_if_t<contract::holds<contract::has_state, P> &&
-                                                             contract::holds<contract::has_refusal, P>>>
+    /// Why the pool has no room for such a chunk. Throws as its 'state' and 'refused'.
     text refusal(std::size_t bytes) const {
-        return base::refusal_below_text(pool_->state(), pool_->refusal(bytes, alignment));
+        return base::refusal_below_text(pool_->state(), pool_->refused(bytes, alignment).reason);
     }
 
-    /// The device of the pool, if it says one.
-    template <class P = Pool, class = std::enable_if_t<contract::holds<contract::has_device, P>>>
-    int device_number() const noexcept {
-        return device_;
-    }
+    /// The device of the pool, or any_device.
+    int device_number() const noexcept { return device_; }
 
 private:
     Pool* pool_;
     stream_ref stream_;
-    int device_ = any_device;
+    int device_;
 };
 
 template <class Pool>

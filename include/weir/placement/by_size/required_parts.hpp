@@ -12,50 +12,43 @@
 #include <weir/contract/placement_slot.hpp>
 
 #include <cstddef>
-#include <utility>
+#include <type_traits>
 
 namespace weir {
 inline namespace v0 {
 namespace placement::detail {
 
-// What the Small part has besides, since it lives on slabs of the Large part.
+/// Whether `P` can live on slabs of another placement, as by_size's Small part does.
 template <class P>
-using has_refill = decltype(P::refill(std::size_t{}, std::size_t{}));
+constexpr bool is_fed_by_slabs() {
+    constexpr auto calls = [](auto& p, auto take, auto wanted)
+        -> contract::when<contract::all_are<std::size_t, decltype(p.refill(0, 0)), decltype(p.grain(0))> &&
+                              contract::all_are<base::range, decltype(p.take_at_hand(0, 0))> &&
+                              contract::all_are<bool, decltype(p.surrender_kept(take))>,
+                          std::void_t<decltype(p.prepare()), decltype(p.surrender(take)),
+                                      decltype(p.surrender_blocks(wanted, take))>> {};
+    return contract::accepts<P, void (*)(base::range), bool (*)(base::range)>(calls);
+}
+/// Whether slabs and chunks can return to `P`, by_size's Large part.
 template <class P>
-using has_grain = decltype(P::grain(std::size_t{}));
-template <class P>
-using has_prepare = decltype(std::declval<P&>().prepare());
-template <class P>
-using has_surrender = decltype(std::declval<P&>().surrender(std::declval<void (*)(base::range)>()));
-template <class P>
-using has_surrender_kept = decltype(std::declval<P&>().surrender_kept(std::declval<void (*)(base::range)>()));
-template <class P>
-using has_surrender_blocks =
-    decltype(std::declval<P&>().surrender_blocks(std::declval<bool (*)(base::range)>(), std::declval<void (*)(base::range)>()));
-template <class P>
-using has_reserve = decltype(std::declval<P&>().reserve(std::size_t{}));
-
-template <class P>
-inline constexpr bool is_fed_by_slabs =
-    contract::returns<std::size_t, has_refill, P> && contract::returns<std::size_t, has_grain, P> &&
-    contract::holds<has_prepare, P> && contract::returns<base::range, contract::has_take_at_hand, P> &&
-    contract::holds<has_surrender, P> && contract::returns<bool, has_surrender_kept, P> &&
-    contract::holds<has_surrender_blocks, P>;
-template <class P>
-inline constexpr bool joins_freed_bytes = contract::holds<contract::has_fence, P> &&
-                                          contract::returns<bool, contract::has_remove, P> &&
-                                          contract::returns<std::size_t, has_grain, P> && contract::holds<has_reserve, P>;
+constexpr bool joins_freed_bytes() {
+    constexpr auto calls = [](auto& p)
+        -> contract::when<contract::all_are<bool, decltype(p.remove(base::range{}))> &&
+                              contract::all_are<std::size_t, decltype(p.grain(0))>,
+                          std::void_t<decltype(p.fence(base::range{})), decltype(p.reserve(0))>> {};
+    return contract::accepts<P>(calls);
+}
 
 /// Checks what fills the slots of by_size.
 template <class Small, class Large>
 constexpr bool require_parts() {
-    static_assert(is_fed_by_slabs<Small>,
+    static_assert(is_fed_by_slabs<Small>(),
                   "weir: by_size's Small slot needs 'static std::size_t refill(std::size_t bytes, std::size_t "
                   "alignment)', 'static std::size_t grain(std::size_t bytes)', 'void prepare()', 'range take_at_hand(bytes, "
                   "alignment)', 'void surrender(TakeOver)', 'bool surrender_kept(TakeOver)' and 'void surrender_blocks(Wanted, "
                   "TakeOver)', since it lives on slabs of the Large part; use 'bins<>'");
     static_assert(
-        joins_freed_bytes<Large>,
+        joins_freed_bytes<Large>(),
         "weir: by_size's Large slot needs 'void fence(range)', 'bool remove(range)', 'void reserve(std::size_t gives)' and "
         "'static std::size_t grain(std::size_t bytes)', since slabs and chunks return to it; use 'best_fit<>'");
     return true;

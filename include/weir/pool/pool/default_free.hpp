@@ -45,13 +45,13 @@ template <class Rule>
         bool const elsewhere = runtime::current_device() != device;
         if (elsewhere && runtime::capture_state_of(stream) != runtime::capture_state::none)
             return rule.give(block, stream), true; // a capture on the current device frees it
-        if constexpr (contract::holds<contract::has_last_used_on, Rule, base::range, stream_ref>)
+        if constexpr (contract::holds<contract::has_used_on, Rule, base::range, stream_ref>)
             if (elsewhere)
                 rule.last_used_on(block, stream);
         runtime::device_scope const current(elsewhere ? device : any_device);
         return rule.give(block, stream), true;
     });
-    if constexpr (contract::holds<contract::has_strand, Rule>) {
+    if constexpr (contract::holds<contract::has_wait, Rule>) {
         if (!done && default_may_be_captured(stream, device))
             rule.lose(block);
         else if (!done)

@@ -27,9 +27,9 @@ namespace pools::detail {
 /// Tells a pool's limit to its rule, or else to its placement, where they want to know it.
 template <class Placement, class Rule>
 void tell_limit(Rule& rule, std::size_t limit_bytes) {
-    if constexpr (contract::holds<contract::has_expect_at_most, Rule>)
+    if constexpr (contract::holds<contract::has_borrow, Rule, stream_ref>)
         rule.expect_at_most(limit_bytes);
-    else if constexpr (contract::holds<contract::has_expect_at_most, Placement> &&
+    else if constexpr (contract::holds<contract::has_is_small, Placement> &&
                        contract::holds<contract::has_visit_usable, Rule, stream_ref, Placement>)
         rule.visit_usable(on_host, [limit_bytes](Placement& all) { all.expect_at_most(limit_bytes); });
 }
@@ -45,7 +45,7 @@ public:
     base::range climb(std::size_t bytes, std::size_t alignment, stream_ref stream) {
         if (!supply_.can_hold(bytes, alignment))
             return base::range{}; // neither waiting nor giving back would help
-        if constexpr (contract::holds<contract::has_reclaim, Rule>)
+        if constexpr (waits)
             rule_.reclaim();
         if constexpr (WaitsFirst) {
             if (base::range const block = search(bytes, alignment, stream, false))
@@ -58,7 +58,7 @@ public:
         if constexpr (borrows)
             if (base::range const block = rule_.borrow(bytes, alignment, stream))
                 return block;
-        if constexpr (borrows || waits)
+        if constexpr (waits)
             return await(bytes, alignment, stream);
         return base::range{};
     }
@@ -77,25 +77,22 @@ public:
 
 private:
     static constexpr int most_waits = 16; // for one allocation
-    static constexpr bool gathers = contract::holds<contract::has_gather, Rule, stream_ref>;
     static constexpr bool borrows = contract::holds<contract::has_borrow, Rule, stream_ref>;
     static constexpr bool waits = contract::holds<contract::has_wait, Rule>;
 
     // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
-        if constexpr (waits) {
-            for (int turn = 0; turn < most_waits; ++turn) {
-                // Asked before the search: afterwards another thread may have settled what this search did not find.
-                bool const settles = rule_.unsettled_bytes() != 0;
-                bool const waited = rule_.wait();
-                if (base::range const block = search(bytes, alignment, stream))
-                    return block;
-                if (waited)
-                    continue;
-                if (!settles)
-                    return base::range{}; // nothing is left to wait for: all free bytes were searched
-                rule_.settle();
-            }
+        for (int turn = 0; turn < most_waits; ++turn) {
+            // Asked before the search: afterwards another thread may have settled what this search did not find.
+            bool const settles = rule_.unsettled_bytes() != 0;
+            bool const waited = rule_.wait();
+            if (base::range const block = search(bytes, alignment, stream))
+                return block;
+            if (waited)
+                continue;
+            if (!settles)
+                return base::range{}; // nothing is left to wait for: all free bytes were searched
+            rule_.settle();
         }
         return search(bytes, alignment, stream);
     }
@@ -106,7 +103,7 @@ private:
         if (supply_.suspended())
             return base::range{};
         base::range block = rule_.take(bytes, alignment, stream);
-        if constexpr (gathers) {
+        if constexpr (borrows) {
             if (!block) {
                 rule_.gather(stream, may_grow);
                 block = rule_.take(bytes, alignment, stream);

@@ -115,9 +115,9 @@ public:
     /// Its pool can never hold the record, whoever leaves. Throws out_of_memory.
     [[noreturn]] void refuse_for_pool(spill_record const& of) {
         base::lock_guard<base::mutex> const lock(lock_);
-        throw out_of_memory(of.bytes, figures(),
-                            "the buffer needs " + base::exact_bytes_text(of.bytes) +
-                                " on the device, more than its pool can ever hold; raise the pool's limit, or cut the buffer");
+        text const needs = "the buffer needs " + base::exact_bytes_text(of.bytes) + " on the device, ";
+        throw out_of_memory(
+            of.bytes, {figures(), needs + "more than its pool can ever hold; raise the pool's limit, or cut the buffer"});
     }
     /// The victim alone, or null.
     spill_record* pick(victim_search& look) noexcept {
@@ -308,15 +308,14 @@ private:
         text const needed = "the buffer needs " + base::exact_bytes_text(of.bytes) + " on the device, ";
         text const all = base::exact_bytes_text(budget_);
         if (of.bytes > budget_)
-            throw out_of_memory(of.bytes, now,
-                                needed + "more than the set's budget of " + all +
-                                    "; raise the budget ('set_budget'), or cut the buffer");
-        throw out_of_memory(of.bytes, now,
-                            needed + "the set's budget is " + all + ", and not enough of the other buffers can leave: " +
+            throw out_of_memory(of.bytes, {now, needed + "more than the set's budget of " + all +
+                                                    "; raise the budget ('set_budget'), or cut the buffer"});
+        throw out_of_memory(
+            of.bytes, {now, needed + "the set's budget is " + all + ", and not enough of the other buffers can leave: " +
                                 (look.host_bytes != SIZE_MAX ? "the host pool has no memory for them; give it more, "
                                                              : "they are being accessed; end an access, ") +
                                 "or raise the budget to at least " +
-                                base::exact_bytes_text(in_use_ - look.found_bytes + of.bytes));
+                                base::exact_bytes_text(in_use_ - look.found_bytes + of.bytes)});
     }
 
     static constexpr std::uint64_t remembered_accesses = 4096; // more than most programs make on their way round

@@ -96,18 +96,11 @@ private:
             }
     }
     [[noreturn]] void refuse(out_of_memory const& error) const {
-        memory_report now;
-        now.name = error.pool_name();
-        now.in_use_bytes = error.in_use_bytes();
-        now.reserved_bytes = error.reserved_bytes();
-        now.limit_bytes = error.limit_bytes();
-        now.largest_free_bytes = error.largest_free_bytes();
-        now.device_free_bytes = error.device_free_bytes();
-        throw out_of_memory(in_all(), now,
-                            "streaming needs at least " + base::bytes_text(in_all()) + " at once, " +
-                                base::count_text(depth_, " chunk") + " of " + base::bytes_text(bytes_) +
-                                (pool_.can_hold(1) ? "; ask for smaller chunks or less depth" : "") + "; the pool said: " +
-                                error.reason());
+        refusal why = error.refused();
+        why.reason = "streaming needs at least " + base::bytes_text(in_all()) + " at once, " +
+                     base::count_text(depth_, " chunk") + " of " + base::bytes_text(bytes_) +
+                     (pool_.can_hold(1) ? "; ask for smaller chunks or less depth" : "") + "; the pool said: " + why.reason;
+        throw out_of_memory(in_all(), why);
     }
 
     pool_ref<memory_space::device> pool_;

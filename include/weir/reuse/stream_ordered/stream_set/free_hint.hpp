@@ -23,7 +23,7 @@ public:
     template <class Placement>
     void update(Placement const& free, std::size_t expected_bytes) noexcept {
         bytes_.store(free.free_bytes() + expected_bytes, base::memory_order_relaxed);
-        if constexpr (contract::holds<contract::has_splinter_bytes, Placement>)
+        if constexpr (contract::holds<contract::has_is_small, Placement>)
             splintered_.store(free.splinter_bytes() > Tuning::splinter_bytes, base::memory_order_relaxed);
     }
 
