@@ -140,6 +140,19 @@ def case_no_headers():
     refused(weir_plugin.build, "no weir/weir.hpp in the folders around /app/weir_plugin", "WEIR_INCLUDE")
 
 
+def case_no_runtime():
+    import weir_plugin  # in a process without one
+    with tempfile.TemporaryDirectory() as place:
+        top = pathlib.Path(place)
+        weir_plugin.building._cuda_places = lambda: [top]
+        for home, part in (("", "no libcudart.so; import"), (place, f"no libcudart.so, also not in CUDA_HOME, {place}; ")):
+            os.environ["CUDA_HOME"] = home
+            refused(weir_plugin.build, part, "set CUDA_HOME to a CUDA toolkit")
+        (top / "lib64").mkdir()
+        (top / "lib64/libcudart.so.13").write_text("no library")
+        refused(weir_plugin.build, f"{place}/lib64/libcudart.so.13 cannot be loaded")
+
+
 def case_cuda_headers():
     """Headers of the runtime's major version are taken, in one folder or in the two of CUDA 12's wheels; no others."""
     weir_plugin = loaded()

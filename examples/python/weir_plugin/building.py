@@ -116,7 +116,9 @@ def cuda_runtime() -> pathlib.Path:
         for folder in ("lib", "lib64"):
             for found in sorted((place / folder).glob("libcudart.so*")):
                 return found
-    raise Error("weir: there is no libcudart.so; import PyTorch or CuPy first, or set CUDA_HOME to a CUDA toolkit")
+    home = os.environ.get("CUDA_HOME")
+    raise Error(f"weir: there is no libcudart.so{f', also not in CUDA_HOME, {home}' if home else ''}; import PyTorch or CuPy "
+                "first, or set CUDA_HOME to a CUDA toolkit")
 
 
 def cache_folder() -> pathlib.Path:
@@ -148,11 +150,11 @@ def _without_folders(flags: Sequence[str]) -> List[str]:
 
 
 def _built_for(pool: str, flags: Sequence[str], version: int) -> str:
-    """What a plug-in must have been built for to be taken, in words. The last one stands for the sources beside weir's headers:
-    their functions are what is called here."""
+    """What a plug-in must have been built for to be taken, in words. The last one stands for the sources beside weir's headers,
+    and for options: they make the functions that are called here."""
     torch = [word.partition("=")[2] for word in flags if word.startswith("-DWEIR_PLUGIN_TORCH=")]
     return (f"{pool}, {'PyTorch ' + torch[0] if torch else 'no PyTorch'}, CUDA {version // 1000}, "
-            f"sources {_digest([], [HERE])[:8]}")
+            f"sources {_digest(_without_folders(flags), [HERE])[:8]}")
 
 
 def _named(path: str, wanted: str) -> pathlib.Path:
@@ -186,8 +188,7 @@ def build(pool: str = "device_pool", flags: Sequence[str] = ()) -> pathlib.Path:
         return _named(os.environ["WEIR_PLUGIN"], wanted)
     include = weir_include()
     compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
-    name = _digest([wanted, compiler, _without_folders(flags), version, platform.machine(), platform.libc_ver()],
-                   [include / "weir", HERE])
+    name = _digest([wanted, compiler, version, platform.machine(), platform.libc_ver()], [include / "weir"])
     library = cache_folder() / f"{pool}-{name}.so"
     if library.exists():
         return library

@@ -141,11 +141,10 @@ def skip_use(seen: Seen, ours: bool) -> None:
 def check(pools: Sequence[str]) -> None:
     """Raises Error where no run could begin. Builds the plug-ins, so that no run has to."""
     import weir_torch
-    weir_torch._require_torch()
-    import torch
-    if not torch.cuda.is_available():
+    if weir_torch.torch is not None and not weir_torch.torch.cuda.is_available():
         raise weir_plugin.Error("weir: PyTorch finds no GPU here (torch.cuda.is_available() is False), and 'compare' measures "
                                 "what a program holds on one")
+    weir_torch._require_torch()
     for pool in pools:
         weir_torch.build(pool)
 
@@ -329,7 +328,8 @@ def compared(options: argparse.Namespace) -> Dict[str, List[Dict[str, Any]]]:
         line = Line("what the runs need")
         status, lines = started([f"--check={','.join(pools)}"], "", pathlib.Path(place), line, 0)
         if status != 0:
-            sys.exit("\n".join(lines[-LINES:]) or f"weir: a process that checks what is here ended with status {status}")
+            said = [] if status == 1 and lines else [f"weir: the process that looks what is here ended with status {status}"]
+            sys.exit("\n".join(lines[-LINES:] + said))
     runs: Dict[str, List[Dict[str, Any]]] = {allocator: [] for allocator in options.allocators}
     for number in range(options.rounds):
         turn = number % len(options.allocators)
