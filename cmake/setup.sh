@@ -5,8 +5,8 @@
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of each CUDA that weir compiles with into
-# build/cuda-12.8 and so on, versions of CCCL into build/cccl, RMM into build/rmm, and pybind11 into build/pybind11. Nothing
-# is installed that is there already, and everything said goes to stderr.
+# build/cuda-12.8 and so on, versions of CCCL into build/cccl, RMM into build/rmm, pybind11 into build/pybind11, and hatchling
+# into build/hatchling. Nothing is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
@@ -67,6 +67,7 @@ weir_has() {
     rmm) [ -d build/rmm ] ;;
     python-header) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_paths()["include"] + "/Python.h")' 2>/dev/null ;;
     pybind11) weir_has python-header && [ -d build/pybind11 ] ;;
+    hatchling) [ -d build/hatchling ] || python3 -c 'import hatchling' 2>/dev/null ;;
     gpu) nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' ;;
     *) command -v "$1" >/dev/null ;;
     esac
@@ -93,7 +94,7 @@ weir_package() {
         weir_has python-header || weir_package python-header
         weir_has pip || weir_package pip
         ;;
-    nvcc | cuda | oldest-cuda | each-cuda | cccl | rmm | conan) weir_has pip || weir_package pip ;;
+    nvcc | cuda | oldest-cuda | each-cuda | cccl | rmm | conan | hatchling) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
@@ -230,6 +231,11 @@ weir_fetch() {
     pybind11)
         weir_say "fetching pybind11 into build/pybind11"
         weir_has python-header && weir_wheels build/pybind11.part 'pybind11==3.*' && mv build/pybind11.part build/pybind11
+        ;;
+    hatchling)
+        weir_say "fetching hatchling into build/hatchling"
+        rm -rf build/hatchling.part
+        weir_pip --target build/hatchling.part hatchling && mv build/hatchling.part build/hatchling
         ;;
     rmm)
         weir_say "fetching RMM into build/rmm"

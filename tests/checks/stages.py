@@ -50,7 +50,7 @@ NEEDS = {
     "peers": f"{BUILDS} benchmark zlib nvcc cccl rmm-if-any",
     "examples": f"{BUILDS} zlib cli11",
     "lines": "g++ cuda",
-    "python": "g++ cuda pybind11",
+    "python": "g++ cuda pybind11 hatchling-if-any",
     "umbrella": "g++ nvcc valgrind",
     "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
 
@@ -477,6 +478,27 @@ def numba_alone():
         require((x.copy_to_host() == i).all(), "contents")
     require(weir_numba.state()["total_blocks"] >= 50, "the arrays are not in the pool")
     require(weir_numba.state()["reserved_bytes"] < 64 * MIB, weir_numba.report())
+
+
+@case(own=True)
+def compare():
+    """weir_torch.compare on a program that trains: its verdict."""
+    program = """if True:
+        import torch, weir_torch
+        weir_torch.use("compact_device", limit="1G")
+        model = torch.nn.Linear(512, 512).cuda()
+        steps = torch.optim.SGD(model.parameters(), 1e-3)
+        for n in range(1, 20):
+            model(torch.ones(1000 * n, 512, device="cuda")).square().mean().backward()
+            steps.step()
+            torch.cuda.reset_peak_memory_stats()
+        print(weir_torch.state()["reserved_bytes"])"""
+    command = [sys.executable, "-m", "weir_torch.compare", "--allocators", "default,device", "--picture", os.devnull]
+    done = subprocess.run([*command, "-c", program], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    lines = [line for line in done.stdout.splitlines() if line.startswith("device_pool holds ")]
+    require(done.returncode == 0 and len(lines) == 1 and "that call was skipped" in done.stdout, done.stdout + done.stderr)
+    return lines[0]
 
 
 class Bridge:

@@ -10,12 +10,16 @@ torch_campaign.cpp, at random: a little here, and by hand for long ('build/pytho
 process of its own. gpu.py is for the rest.
 """
 
+import ast
 import os
 import pathlib
+import re
 import sys
+import tarfile
 import tempfile
 import types
 import warnings
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -83,7 +87,8 @@ def refused(act, *parts):
 def case_sizes():
     weir_plugin = loaded()
     for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
-                         (None, weir_plugin.NO_LIMIT)):
+                         ("70G", 70 << 30), ("512m", 512 << 20),
+                         ("2T", 2 << 40), ("18446744073709551615", weir_plugin.NO_LIMIT), (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
     for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, float("nan"), b"1 GiB"):
         refused(lambda: weir_plugin.bytes_of(size), "is no size", "'70 GiB'")
@@ -93,7 +98,16 @@ def case_sizes():
 
 
 def case_unknown_pool():
-    refused(lambda: loaded().load("pool"), "no pool 'pool'", "device_pool, promised_device_pool, compact_device_pool")
+    for name in ("pool", "_pool", "", "Device", "device_pool_pool"):
+        refused(lambda: loaded().load(name), f"no pool '{name}'", "device_pool, promised_device_pool, compact_device_pool")
+
+
+def case_short_names():
+    weir_plugin = loaded()
+    for pool in weir_plugin.POOLS:
+        assert weir_plugin.pool_of(pool) == weir_plugin.pool_of(pool.replace("_pool", "")) == pool
+    known = (ROOT / "include/weir/make_pool.hpp").read_text()
+    assert all(f'Required>("{pool[:-5]}")' in known for pool in weir_plugin.POOLS), "make_pool has other names"
 
 
 def case_no_compiler():
@@ -105,13 +119,38 @@ def case_no_compiler():
 def case_compiler_with_options():
     weir_plugin = loaded()
     os.environ["CXX"] = "env -u NOTHING g++ -DONE='a b'"
-    refused(lambda: weir_plugin.build(flags=["-include", "no_such.hpp"]), "no_such.hpp", "env -u NOTHING g++ -DONE=a b -std")
+    refused(lambda: weir_plugin.build(flags=["-include", "no_such.hpp"]), "no_such.hpp",
+            "env -u NOTHING g++ '-DONE=a b' -std")
 
 
 def case_no_headers():
     weir_plugin = loaded()
     os.environ["WEIR_INCLUDE"] = "/nowhere"
     refused(weir_plugin.build, "no weir/weir.hpp in /nowhere", "WEIR_INCLUDE")
+    del os.environ["WEIR_INCLUDE"]
+    with tempfile.TemporaryDirectory() as place:
+        here = weir_plugin.building.HERE = pathlib.Path(place).resolve() / "weir_plugin"
+        for inside in ("weir_plugin/include", "include", "."):  # of a package; beside a copy, either way
+            header = here.parent / inside / "weir/weir.hpp"
+            header.parent.mkdir(parents=True)
+            header.touch()
+            assert weir_plugin.weir_include() == header.parents[1], weir_plugin.weir_include()
+            header.unlink()
+    weir_plugin.building.HERE = pathlib.Path("/app/weir_plugin")  # not deep enough for a repository
+    refused(weir_plugin.build, "no weir/weir.hpp in the folders around /app/weir_plugin", "WEIR_INCLUDE")
+
+
+def case_no_runtime():
+    import weir_plugin  # in a process without one
+    with tempfile.TemporaryDirectory() as place:
+        top = pathlib.Path(place)
+        weir_plugin.building._cuda_places = lambda: [top]
+        for home, part in (("", "no libcudart.so; import"), (place, f"no libcudart.so, also not in CUDA_HOME, {place}; ")):
+            os.environ["CUDA_HOME"] = home
+            refused(weir_plugin.build, part, "set CUDA_HOME to a CUDA toolkit")
+        (top / "lib64").mkdir()
+        (top / "lib64/libcudart.so.13").write_text("no library")
+        refused(weir_plugin.build, f"{place}/lib64/libcudart.so.13 cannot be loaded")
 
 
 def case_cuda_headers():
@@ -119,26 +158,29 @@ def case_cuda_headers():
     weir_plugin = loaded()
     with tempfile.TemporaryDirectory() as place:
         top = pathlib.Path(place)
-        for folder, version in (("cuda_runtime", 12080), ("cu13", 13020), ("both", 12090)):
+        for folder, version in (("cuda_runtime", 12080), ("cu13", 13020), ("both", 12090), ("elsewhere/half", 13000)):
             (top / folder / "include").mkdir(parents=True)
             (top / folder / "include/cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
         for folder in ("cuda_nvcc", "cu13", "both"):
             (top / folder / "include/crt").mkdir(parents=True)
             (top / folder / "include/crt/host_defines.h").write_text("")
         runtime, places = top / "libcudart.so", []
-        weir_plugin._cuda_places = lambda: [top / each for each in places]
+        weir_plugin.building._cuda_places = lambda: [top / each for each in places]
         for version, listed, taken in ((12080, ["cuda_runtime"], ["cuda_runtime", "cuda_nvcc"]),
                                        (12080, ["cu13", "both"], ["both"]), (13050, ["both", "nowhere", "cu13"], ["cu13"])):
-            weir_plugin._version_of = lambda _: version
+            weir_plugin.building._version_of = lambda _: version
             places[:] = listed
             wanted = [word for each in taken for word in ("-isystem", str(top / each / "include"))]
             assert weir_plugin.cuda_flags(runtime) == wanted, weir_plugin.cuda_flags(runtime)
         for version, listed, parts in ((13000, ["both"], ("headers of CUDA 13", "has those of 12.9", "nvidia-cuda-crt")),
                                        (12080, ["cu13"], ("headers of CUDA 12", "has those of 13.2", "nvidia-cuda-nvcc-cu12")),
                                        (13000, [], ("headers of CUDA 13", "CUDA_HOME")),
+                                       (13000, ["elsewhere/half"], ("half/include lacks crt/host_defines.h",)),
+                                       (13000, ["gone"], (f"CUDA_HOME is {top / 'gone'}, which holds no include/cuda",)),
                                        (12060, ["both"], ("is 12.6", "12.8 or later"))):
-            weir_plugin._version_of = lambda _: version
+            weir_plugin.building._version_of = lambda _: version
             places[:] = listed
+            os.environ["CUDA_HOME"] = str(top / "gone")
             refused(lambda: weir_plugin.cuda_flags(runtime), *parts)
 
 
@@ -148,9 +190,9 @@ def case_no_cache():
     refused(weir_plugin.build, "cannot be made", "WEIR_CACHE")
     with tempfile.TemporaryDirectory() as place:
         os.environ["WEIR_CACHE"] = place
-        (pathlib.Path(place) / "lock").mkdir()  # nothing can be written to it
+        weir_plugin.building._digest = lambda *_: "known"
+        (pathlib.Path(place) / "device_pool-known.lock").mkdir()  # nothing can be written to it
         refused(weir_plugin.build, "cannot be written", "WEIR_CACHE")
-        weir_plugin._fingerprint = lambda *_: "known"
         built = pathlib.Path(place) / "device_pool-known.so"
         built.touch()
         assert weir_plugin.build() == built, "what is there is not taken"
@@ -167,13 +209,71 @@ def case_built_once():
     first = weir_plugin.build("device_pool", flags)
     before = first.stat().st_mtime_ns
     assert weir_plugin.build("device_pool", flags) == first and first.stat().st_mtime_ns == before, "it was compiled again"
+    os.environ["PATH"] = os.environ["CUDA_HOME"] = "/nowhere"
+    assert weir_plugin.build("device", flags) == first, "a compiler is needed for what is there"
+    elsewhere = [word.replace(str(FOLDER), "/elsewhere") for word in flags]
+    assert elsewhere != flags and weir_plugin.build("device", elsewhere) == first, "the folder of PyTorch counts"
+    with tempfile.TemporaryDirectory() as place:
+        folder, digest = pathlib.Path(place), weir_plugin.building._digest
+        (folder / "a.hpp").write_text("int a;\n")
+        marks = [digest(["g++"], [folder]), digest(["g++", "-O3"], [folder])]
+        (folder / "a.hpp").write_text("int b;\n")
+        marks += [digest(["g++"], [folder])]
+        assert len(set(marks)) == 3, "an option or an edit is not seen"
+
+
+def case_named_plugin():
+    """WEIR_PLUGIN: what it names is taken if it is what is wanted, and nothing is built."""
+    weir_plugin = loaded()
+    weir = weir_torch()
+    import torch
+    built = weir.build("device")
+    os.environ["PATH"] = os.environ["CUDA_HOME"] = os.environ["WEIR_CACHE"] = os.environ["WEIR_INCLUDE"] = "/nowhere"
+    with tempfile.TemporaryDirectory() as place:
+        named = pathlib.Path(place).resolve() / "named.so"
+        os.environ["WEIR_PLUGIN"] = str(named)
+        refused(weir.build, f"WEIR_PLUGIN names {named}, which cannot be read", "python3 -m weir_torch build")
+        for content in ("", "something else"):
+            named.write_text(content)
+            refused(weir.build, "cannot be read" if not content else "no plug-in of weir")
+        named.write_bytes(built.read_bytes())
+        assert weir.build() == weir.build("device") == named
+        refused(lambda: weir.build("compact_device"), "built for device_pool, PyTorch 2.11.0, CUDA 13",
+                "one for compact_device_pool", "weir_torch build --pool compact_device_pool")
+        refused(weir_plugin.build, "built for device_pool, PyTorch 2.11.0", "needs one for device_pool, no PyTorch")
+        torch.__version__ = "2.11.1"
+        refused(weir.use, "built for device_pool, PyTorch 2.11.0", "needs one for device_pool, PyTorch 2.11.1")
+        assert torch.current is None
+        torch.__version__ = "2.11.0"
+        weir.use(limit="1 GiB")
+        assert weir._used.path == named and weir.state()["limit_bytes"] == 1 << 30
+
+
+def case_first_compile():
+    """stderr tells of it and where it goes; of several processes one compiles, and nothing but the library stays."""
+    weir_plugin = loaded()
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
-        (folder / "a.hpp").write_text("int a;\n")
-        marks = [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++", "-O3"], [folder])]
-        (folder / "a.hpp").write_text("int b;\n")
-        marks += [weir_plugin._fingerprint(["g++"], [folder]), weir_plugin._fingerprint(["g++"], [folder], [folder / "a.hpp"])]
-        assert len(set(marks)) == 4, "an option or an edit is not seen"
+        os.environ["WEIR_CACHE"] = str(folder / "cache")
+        compiler = folder / "compiler"
+        compiler.write_text(f'#!/bin/sh\necho compiled >>{folder}/log\nwhile [ $# -gt 1 ]; do shift; done\necho built >"$1"\n')
+        compiler.chmod(0o755)
+        os.environ["CXX"] = str(compiler)
+        reader, writer = os.pipe()
+        children = []
+        for _ in range(4):
+            if (child := os.fork()) == 0:
+                os.dup2(writer, 2)
+                os._exit(0 if weir_plugin.build("compact_device").read_text() == "built\n" else 1)
+            children.append(child)
+        os.close(writer)
+        assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+        with os.fdopen(reader) as source:
+            said = source.read()
+        assert said.startswith("weir: compiling the plug-in for compact_device_pool, no PyTorch, CUDA 13") and \
+            said.endswith(f"it is kept in {folder}/cache\n") and said.count("\n") == 1, said
+        assert (folder / "log").read_text() == "compiled\n"
+        assert [each.suffix for each in (folder / "cache").iterdir()] == [".so"], list((folder / "cache").iterdir())
 
 
 def case_functions():
@@ -274,16 +374,35 @@ def case_cupy_before_pytorch():
     assert weir.weir_plugin.join("compact_device_pool") is weir._used and weir.weir_plugin.join("device_pool") is first
 
 
+def case_program_words():
+    """Which words are options and which the program's; a '--' of the program's stays."""
+    weir_torch()
+    from weir_torch import program
+    for words, own, named in (("a.py --pool x -m y", "", "a.py --pool x -m y"), ("--pool x a.py -h", "--pool x", "a.py -h"),
+                              ("--pool=x -m mod -- -c", "--pool=x", "-m mod -- -c"), ("-mmod a", "", "-m mod a"),
+                              ("-c pass -- b", "", "-c pass -- b"), ("--limit 1G -- a.py -- b", "--limit 1G", "a.py -- b"),
+                              ("-h a.py", "-h", "a.py"), ("--pool", "--pool", ""), ("-- -m mod", "", "-m mod"), ("", "", "")):
+        assert program.split(words.split()) == (own.split(), named.split()), (words, program.split(words.split()))
+    for words, wrong in (("", "no program is named"), ("-m", "no program is named"), ("-c", "no program is named"),
+                         ("-m no_such_module", "no module no_such_module"), ("-m no_such.module", "no module no_such.module"),
+                         ("-m json.tool", ""), ("-c pass", ""), ("gone.py", "no program gone.py"), (__file__, "")):
+        said = program.missing(words.split())
+        assert wrong in said and bool(wrong) == bool(said), (words, said)
+    for words, name in (("a/b.py c", "b.py"), ("-m mod c", "-m mod"), ("-c pass", "-c pass")):
+        assert program.title(words.split()) == name
+
+
 def case_run_a_program():
-    """python3 -m weir_torch, and what 'compare' does in a process of its own."""
+    """python3 -m weir_torch: a file, a module or a text runs as python3 runs it."""
     weir = weir_torch()
     import torch
     from weir_torch.__main__ import main as start
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         (folder / "beside.py").write_text("word = 'beside'\n")
-        (folder / "program.py").write_text("import beside, sys, torch\ntorch.told = beside.word, sys.argv[1:], __name__\n")
-        for words, text in ((["--pool", "device", "program.py"], "no pool 'device'"), (["gone.py"], "no program"),
+        told = "import beside, sys, torch\ntorch.told = beside.word, sys.argv[1:], __name__\nname = sys.argv[0]\n"
+        (folder / "program.py").write_text(told)
+        for words, text in ((["--pool", "pinned", "program.py"], "no pool 'pinned'"), (["gone.py"], "no program"),
                             (["--limit", "5", "program.py"], "leaves no room")):
             try:
                 start([*words[:-1], str(folder / words[-1])])
@@ -291,36 +410,111 @@ def case_run_a_program():
             except SystemExit as end:
                 assert text in str(end.code), end.code
         assert torch.current is None
-        start(["--limit", "1 GiB", str(folder / "program.py"), "--limit", "2"])
-        assert torch.told == ("beside", ["--limit", "2"], "__main__") and weir.state()["limit_bytes"] == 1 << 30, torch.told
+        for words, beginning in ((["--pool", "device", "--limit", "1G", str(folder / "program.py")], folder / "program.py"),
+                                 (["-m", "program"], folder / "program.py"), (["-c", told], "-c")):
+            start([*words, "--limit", "--", "2"])
+            assert torch.told == ("beside", ["--limit", "--", "2"], "__main__"), torch.told
+        start(["-c", "import sys, torch; torch.told = sys.argv[0], sys.modules['__main__'].__dict__ is globals()"])
+        assert torch.told == ("-c", True), torch.told
+        assert weir.state()["limit_bytes"] == 1 << 30, weir.state()
+
+
+def case_command_line():
+    """--help without PyTorch; what 'build' prints; and what is refused without it."""
+    weir = weir_torch()
+    none = FOLDER / "no_torch"
+    none.mkdir(exist_ok=True)
+    (none / "torch.py").write_text("raise ModuleNotFoundError('nothing', name='torch')\n")  # wherever this runs
+    os.environ["PYTHONPATH"] = f"{none}:{ROOT / 'examples/python'}"
+    for module, words, code, parts in (
+            ("weir_torch", ["--help"], 0, ["-m MODULE", "--limit SIZE", "build [--pool POOL]"]),
+            ("weir_torch.compare", ["-h"], 0, ["--timeout SECONDS", "--allocators NAMES"]),
+            ("weir_torch", ["-c", "pass"], 1, ["there is no PyTorch here"]),
+            ("weir_torch", ["build"], 1, ["there is no PyTorch here"]),
+            ("weir_torch.compare", ["-c", "pass"], 1, ["there is no PyTorch here"])):
+        done = run([sys.executable, "-m", module, *words])
+        assert done.code == code and all(part in done.output for part in parts), (module, words, done.code, done.output)
+        assert code == 0 or done.output.count("\n") == 1, done.output
+    import contextlib
+    import io
+    from weir_torch.__main__ import main
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        main(["build", "--pool", "device"])
+        for words in (["build", "x.py"], ["build", "--limit", "1G"]):
+            try:
+                main(words)
+                raise AssertionError(f"{words} was taken")
+            except SystemExit as end:
+                assert end.code == 2, end
+    assert out.getvalue() == f"{weir.build()}\n" and err.getvalue().count("nothing else") == 2, (out.getvalue(), err.getvalue())
 
 
 def case_compare_words():
     weir_torch()
     import xml.dom.minidom
     from weir_torch import compare
-    runs = [{"held_mib": held, "seconds": 3.0, "steps": 2, "losses": ["2.5", "1.5"], "step_ms": step, "error": None}
-            for held, step in ((70000.0, 1234.5), (60000.0, 1230.5))]
+    runs = [{"needed_mib": 50000.0, "held_mib": held, "seconds": 3.0, "steps": 2, "losses": ["2.5", "1.5"], "step_ms": step,
+             "error": None} for held, step in ((70000.0, 1234.5), (60000.0, 1230.5))]
     first = compare.row_of("default", runs)
-    assert first == ("default", 70000.0, "1232.50 ms", "2.5 1.5", ""), first
+    assert (first.needed_mib, first.held_mib, first.time_text, first.losses) == (50000, 70000, "1232.50 ms", "2.5 1.5"), first
     rows = [first, compare.row_of("expandable", [{**runs[0], "error": "no room", "step_ms": None}]),
-            compare.row_of("device_pool", [{"error": "no room", "wrote": "much"}])]
-    assert rows[1] == ("expandable", 70000.0, "3.0 s in all", "2.5 1.5", "no room"), rows
-    assert rows[2] == ("device_pool", None, "-", "", "no room"), rows
+            compare.row_of("device_pool", [{"error": "no room", "wrote": "much"}]),
+            compare.row_of("compact_device_pool", [{**runs[0], "needed_mib": 0.0, "held_mib": 0.0}])]
+    assert (rows[1].time_text, rows[1].error, rows[2].held_mib, rows[2].time_text) == ("3.0 s in all", "no room", None, "-")
     lines = compare.table(rows).splitlines()
-    assert len(lines) == 4 and "70,000" in lines[1] and lines[3].endswith("FAILED: no room"), lines
+    assert len(lines) == 5 and "50,000      70,000" in lines[1] and lines[3].endswith("FAILED: no room"), lines
+    assert lines[4].endswith("allocated no device memory"), lines
     drawn = compare.picture(rows, "<" + 90 * "&" + "train.py")
     xml.dom.minidom.parseString(drawn)
-    assert drawn.count("<text") == 7 and "70,000 MiB, 1232.50 ms<" in drawn and drawn.count("&amp;") == 39, drawn
-    for words in (["--rounds", "0", "x.py"], ["--steps", "-1", "x.py"], ["--limit", "70", "x.py"], []):
+    assert drawn.count("<text") == 9 and "70,000 MiB, 1232.50 ms<" in drawn and drawn.count("&amp;") == 39, drawn
+    for words in ("--rounds 0 x.py", "--steps -1 x.py", "--limit 70 x.py", "--timeout -1 x.py", "--timeout nan x.py",
+                  "--allocators default,pinned x.py", "", "--rounds", "-m"):
         try:
-            compare.parsed(words)
-            raise AssertionError(f"{words} was taken")
+            compare.main(words.split())
+            raise AssertionError(f"'{words}' was taken")
         except SystemExit as end:
-            assert end.code == 2, end
-    options = compare.parsed(["--steps", "5", "x.py", "--steps", "7"])
-    assert (options.steps, options.program, options.arguments) == (5, "x.py", ["--steps", "7"]), options
-    refused(compare.refuse, "leave that call out")
+            assert end.code == 2 or words == "-m" and "no program is named" in end.code, (words, end)
+    options = compare.parsed("--steps 5 --allocators expandable,device,device_pool x.py --steps 7".split())
+    assert (options.steps, options.words) == (5, ["x.py", "--steps", "7"]), options
+    assert options.allocators == ["expandable", "device_pool"], options
+
+
+def case_compare_verdict():
+    weir_torch()
+    from weir_torch.verdict import Row, verdict
+
+    def row(allocator, held, *times, error="", has_steps=True):
+        return Row(allocator, held, held, list(times), has_steps, "", error)
+    default, expandable = row("default", 1000.0, 10.0, 10.1), row("expandable", 565.0, 10.0, 10.1)
+    half = "device_pool holds 50 % less than PyTorch's default"
+    for rows, wanted in (
+            ([default, row("device_pool", 560.0, 10.1, 10.2)],
+             "device_pool holds 44 % less than PyTorch's default and is as fast."),
+            ([default, expandable, row("device_pool", 560.0, 10.1, 10.2)],
+             "device_pool holds 44 % less than PyTorch's default and is as fast; it holds as much as PyTorch's expandable "
+             "segments and is as fast."),
+            ([expandable, row("device_pool", 678.0, 11.0, 11.1)],
+             "device_pool holds 20 % more than PyTorch's expandable segments and is 10 % slower."),
+            ([row("default", 1000.0, 10.0), row("device_pool", 500.0, 5.0)],
+             f"{half} and is 50 % faster (in a single round)."),
+            ([row("default", 1000.0, 10.0, 12.0), row("device_pool", 500.0, 12.5, 12.6)],  # the rounds of one differ by as much
+             f"{half} and is as fast."),
+            ([row("default", 1000.0, 10.0, has_steps=False), row("device_pool", 500.0, 10.9, has_steps=False)],
+             f"{half} and is as fast."),
+            ([default, row("device_pool", 500.0, 10.9, has_steps=False)], f"{half}."),
+            ([default, row("compact_device_pool", 250.0, 10.0), row("device_pool", 500.0, 10.0)],
+             f"{half} and is as fast; compact_device_pool holds 50 % less than device_pool and is as fast."),
+            ([row("default", None, error="no room"), row("device_pool", 500.0, 10.0)],
+             "device_pool runs what PyTorch's default fails at."),
+            ([default, expandable, row("device_pool", None, error="no room")],
+             "device_pool failed, and PyTorch's default and PyTorch's expandable segments did not."),
+            ([row("default", None, error="no"), row("device_pool", None, error="no")],
+             "device_pool failed, and so did PyTorch's allocators."),
+            ([row("default", 0.0, 1.0), row("device_pool", 0.0, 1.0)],
+             "The program allocated no device memory: there is nothing to compare."),
+            ([default, expandable], "No pool of weir's was run, so there is no verdict."),
+            ([row("device_pool", 500.0, 10.0)], "No allocator of PyTorch's was run, so there is no verdict.")):
+        assert verdict(rows) == wanted, f"{verdict(rows)}\nand not\n{wanted}"
 
 
 def case_mem_pool():
@@ -412,14 +606,19 @@ def case_pybind11_module():
     major_version.value = 1
     del kept, given
     assert mymodule.live_blocks() == 0, "what was refused is not the capsule's"
+
+
 def case_compare_runs():
+    weir = weir_torch()
     from weir_torch import compare
     os.environ["PYTHONPATH"] = str(HERE / "stand_ins")
-    options = types.SimpleNamespace(steps=2, limit=None, program="", arguments=["--steps", "7", "--one"])
+    options = types.SimpleNamespace(steps=2, limit=None, timeout=0, words=[])
     head = "import os, sys, torch\nfrom torch.optim.optimizer import Optimizer\nTensor, step = torch.Tensor, Optimizer().step\n"
     step = "Tensor(1.5).backward(); Tensor(1j).backward(); Tensor(1.0, 2.0).backward(); step()\n"
-    rows = (("steps and losses", 3 * step, {"steps": 2, "losses": ["1.500000"] * 2, "error": None, "held_mib": 5.0}),
-            ("arguments", "assert sys.argv[1:] == ['--steps', '7', '--one'], sys.argv", {"error": None, "steps": 0}),
+    asks = "; ".join(f"weir_torch.{name}()" for name in ("peak", "reset_peak", "report", "trim", "suspend", "resume"))
+    peaks = {"error": None, "held_mib": 5.0, "needed_mib": 3.0}
+    rows = (("steps and losses", 3 * step, {"steps": 2, "losses": ["1.500000"] * 2, **peaks}),
+            ("arguments", "assert sys.argv[1:] == ['--steps', '--', '--one'], sys.argv", {"error": None, "steps": 0}),
             ("a capture", "torch.capturing = True; Tensor(1.0).backward()", {"error": None, "losses": []}),
             ("an error", step + "raise ValueError('no\\nidea')", {"error": "ValueError: no", "steps": 1}),
             ("exit 0", "sys.exit(0)", {"error": None}),
@@ -427,16 +626,121 @@ def case_compare_runs():
             ("its own end", "print('done', flush=True); os._exit(0)", {"error": "it ended by itself, with status 0"}),
             ("bytes", "sys.stdout.buffer.write(bytes([255]))", {"error": None}),
             ("elsewhere", "os.chdir('/')", {"error": None}),
-            ("weir_torch by itself", "import weir_torch; weir_torch.use()",
-             {"error": "Error: weir: the program calls weir_torch.use, and here 'compare' chooses the allocator; leave that "
-                       "call out"}))
+            ("peaks set back",
+             "torch.cuda.reset_peak_memory_stats(); assert torch.cuda.max_memory_reserved() < 5 << 20", peaks),
+            ("weir_torch by itself", "import weir_torch; weir_torch.use(limit='1G')\n"
+             f"{asks}; print(weir_torch.state()['reserved_bytes'])",
+             {"error": None, "called_use": True, "wrote": str(2 << 20)}),
+            ("no weir_torch", "", {"error": None, "called_use": False}),
+            ("no end", "import signal\nprint('begun', flush=True)\nwhile True: signal.pause()",
+             {"error": "it was ended after 0.01 s (--timeout)"}))
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         for number, (name, text, wanted) in enumerate(rows):
-            options.program = f"program {number}.py"
-            pathlib.Path(options.program).write_text(head + text)
+            program = f"program {number}.py"
+            pathlib.Path(program).write_text(head + text)
+            options.words, options.timeout = [program, "--steps", "--", "--one"], 0.01 if name == "no end" else 0
             found = compare.run("default", options)
             assert wanted.items() <= found.items(), (name, found)
+        os.environ["PYTHONPATH"] += f":{ROOT / 'examples/python'}"
+        command = [sys.executable, "-m", "weir_torch.compare", "--allocators", "expandable,default"]
+        for words, code, parts in (
+                (["program 0.py"], 0, ["No pool of weir", "3           5", "1.500000 1.500000", "the picture is in"]),
+                (["program 10.py"], 0, ["that call was skipped"]),
+                (["-c", "import torch; torch.held = 0"], 0, ["allocated no device memory"]),
+                (["--rounds", "2", "-m", "json.gone"], 1, ["no module json.gone"]),
+                (["program 5.py"], 1, ["FAILED: it ended with 3"])):
+            done = run([*command, *words])
+            assert done.code == code and all(part in done.output for part in parts), (words, done.code, done.output)
+        os.environ["STAND_IN_GPUS"] = "0"
+        done = run([*command, "program 0.py"])
+        assert done.code == 1 and done.output.startswith("weir: PyTorch finds no GPU here"), done.output
+        assert "round" not in done.output, done.output
+
+
+def modules():
+    """The files of Python that are installed."""
+    return sorted(path for path in (ROOT / "examples/python").glob("weir_*/*.py"))
+
+
+def case_package():
+    """What pyproject.toml says of the package; and each function that a user may call says its types."""
+    told = (ROOT / "examples/python/pyproject.toml").read_text()
+    version = re.search(r"project\(weir VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    assert f'version = "{version}"' in told and 'name = "weir-torch"' in told, told
+    for folder in {path.parent for path in modules()}:
+        assert (folder / "py.typed").exists(), f"{folder} has no py.typed"
+    for path in modules():
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.FunctionDef):
+                arguments = each.args.posonlyargs + each.args.args + each.args.kwonlyargs
+                bare = [one.arg for one in arguments if not one.annotation and one.arg != "self"]
+                assert not bare and each.returns, f"{path.name}: {each.name} does not say the types of {bare or 'its result'}"
+
+
+def sentences():
+    """What the modules say, with '...' where something is put in."""
+    for path in modules():
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.JoinedStr):
+                yield "".join(part.value if isinstance(part, ast.Constant) else "..." for part in each.values)
+            elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value
+
+
+def case_page():
+    """README.md's sentences are said, and its samples are what is printed."""
+    from readme import matches
+    page = (ROOT / "examples/python/README.md").read_text()
+    said = list(sentences())
+    quoted = [found[1] for found in re.findall(r"(['\"])(weir: [^|]*?)\1(?=,| \|)", page)]
+    assert len(quoted) > 10, quoted
+    for each in quoted:
+        assert any(each in one for one in said), f"nobody says: {each}"
+    plugin = loaded().load("device_pool", "64 MiB", "torch", weir_torch()._flags())
+    for size in (40 * MIB, 1000):
+        plugin.allocate(size, 0, 0)
+    samples = dict(re.findall(r"<!-- sample: (\w+) -->\n```text\n(.*?)```", page, flags=re.S))
+    assert matches(plugin.report() + "\n", samples["report"]), plugin.report()
+    refused(lambda: plugin.allocate(100 * MIB, 0, 0), "weir: out of memory")
+    try:
+        plugin.allocate(100 * MIB, 0, 0)
+    except MemoryError as error:
+        assert matches(f"{error}\n", samples["error"]), error
+
+
+def case_wheel():
+    """'pip install' of the folder, and of the archive of sources that is made from it, is whole: headers inside, and what was
+    built for the repository's modules is found by the installed ones."""
+    sys.path.append(str(BUILD / "hatchling"))
+    try:
+        from hatchling import build
+    except ImportError as error:
+        return print(f"left out: there is no hatchling here to build a wheel with ({error})")
+    flags = weir_torch()._flags()
+    built = loaded().build("device_pool", flags)
+    with tempfile.TemporaryDirectory() as place:
+        top = pathlib.Path(place)
+        os.chdir(ROOT / "examples/python")
+        wheel = top / build.build_wheel(place)
+        with tarfile.open(top / build.build_sdist(place)) as archive:
+            archive.extractall(top / "sources")
+        os.chdir(next((top / "sources").iterdir()))
+        (top / "again").mkdir()
+        again = top / "again" / build.build_wheel(str(top / "again"))
+        names = [zipfile.ZipFile(each).namelist() for each in (wheel, again)]
+        assert sorted(names[0]) == sorted(names[1]), set(names[0]) ^ set(names[1])
+        headers = {f"weir_plugin/{path.relative_to(ROOT)}" for path in (ROOT / "include").rglob("*.[ch]*")}
+        ours = ROOT / "examples/python"
+        inside = {path.relative_to(ours).as_posix() for path in ours.glob("weir_*/**/*")
+                  if path.suffix in (".py", ".cpp", ".hpp", ".typed")}
+        wanted = headers | inside | {"weir_plugin/include/LICENSE"}
+        assert wanted <= set(names[0]), wanted - set(names[0])
+        zipfile.ZipFile(wheel).extractall(top / "installed")
+        ask = (f"import ctypes, weir_plugin; ctypes.CDLL({str(SIMULATED)!r}); print(weir_plugin.weir_include()); "
+               f"print(weir_plugin.build('device', {flags!r}))")
+        done = run([sys.executable, "-c", ask], cwd="/", env={**os.environ, "PYTHONPATH": str(top / "installed")})
+        assert done.output == f"{(top / 'installed').resolve()}/weir_plugin/include\n{built}\n", (done.output, built)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
@@ -456,6 +760,8 @@ def caller(name):
 def result(name, command):
     say(name)
     done = run(command)
+    if not done.code and done.output.startswith("left out: "):
+        print(f"{name} was {done.output}", end="", flush=True)
     return name, tail(done.output) or f"exit status {done.code}" if done.code else ""
 
 

@@ -10,13 +10,23 @@ the pool's figures; `state` and `report` here have more. torch.cuda.empty_cache,
 Tensor.record_stream, torch.cuda.graph and make_graphed_callables work. README.md says what does not.
 """
 
+from __future__ import annotations
+
 import pathlib
 import warnings
+from typing import Any, Dict, List, Optional, Union
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does without
+    if _error.name != "torch":
+        raise
+    torch = None  # type: ignore[assignment]
 
 import weir_plugin
-from weir_plugin import Error
+from weir_plugin import Error, Size, State
+
+Device = Union[int, str, "torch.device", None]
 
 TESTED = ("2.11",)
 # What PyTorch lets a plug-in set, and the function of ours for it.
@@ -29,10 +39,10 @@ SETTERS = {
     "set_release_pool": "release_capture",
 }
 
-_used = None  # the plug-in that is PyTorch's allocator
+_used: Any = None  # the plug-in that is PyTorch's allocator
 
 
-def _flags():
+def _flags() -> List[str]:
     """What the compiler needs to throw PyTorch's own exception."""
     top = pathlib.Path(torch.__file__).resolve().parent
     if not (top / "include/c10/util/Exception.h").exists():
@@ -43,7 +53,9 @@ def _flags():
             f"-L{top / 'lib'}", "-lc10", f"-Wl,-rpath,{top / 'lib'}"]
 
 
-def _require_torch():
+def _require_torch() -> None:
+    if torch is None:
+        raise Error("weir: there is no PyTorch here; install it, with CUDA, for this Python")
     if torch.version.cuda is None:
         raise Error(f"weir: PyTorch {torch.__version__} is built without CUDA; weir_torch needs one with it")
     version = ".".join(torch.__version__.split(".")[:2])
@@ -53,11 +65,11 @@ def _require_torch():
                       stacklevel=3)
 
 
-def _allocator(plugin, allocate):
+def _allocator(plugin: weir_plugin.Plugin, allocate: str) -> Any:
     return torch.cuda.memory.CUDAPluggableAllocator(str(plugin.path), allocate, "weir_deallocate")
 
 
-def use(pool="device_pool", limit=None, name="torch"):
+def use(pool: str = "device_pool", limit: Size = None, name: str = "torch") -> None:
     """Makes a pool of weir's PyTorch's allocator on every device, for the whole process.
 
     pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (it asks that
@@ -67,6 +79,7 @@ def use(pool="device_pool", limit=None, name="torch"):
     """
     global _used
     _require_torch()
+    pool = weir_plugin.pool_of(pool)
     if _used is not None:
         if _used.pool != pool:
             raise Error(f"weir: PyTorch allocates from {_used.pool} already, and its allocator is chosen once a process; name "
@@ -93,16 +106,23 @@ def use(pool="device_pool", limit=None, name="torch"):
     _answer_statistics()
 
 
-def _answer_statistics():
+def build(pool: str = "device_pool") -> pathlib.Path:
+    """The file of the plug-in that `use` takes here, compiled if need be; WEIR_PLUGIN may name it where there is no compiler.
+    No GPU is needed. Raises Error."""
+    _require_torch()
+    return weir_plugin.build(pool, _flags())
+
+
+def _answer_statistics() -> None:
     """torch.cuda.memory_allocated and its like tell the pool's figures. PyTorch makes them out of two functions of torch._C,
     which throw for a plug-in."""
-    def stats(index):
-        now = state(index)
+    def stats(index: int) -> Dict[str, Any]:
+        now: Any = state(index)
         pairs = {"allocated_bytes": "requested_bytes", "requested_bytes": "requested_bytes", "reserved_bytes": "reserved_bytes"}
         found = {name: {"all": {"current": now[ours], "peak": now["peak_" + ours]}} for name, ours in pairs.items()}
         return {**found, "allocation": {"all": {"current": now["live_blocks"], "allocated": now["total_blocks"]}}}
 
-    def summary(device=None, abbreviated=False):
+    def summary(device: Device = None, abbreviated: bool = False) -> str:
         return report(device)
 
     for place, name, ours in ((torch._C, "_cuda_memoryStats", stats), (torch._C, "_cuda_resetPeakMemoryStats", reset_peak),
@@ -111,7 +131,7 @@ def _answer_statistics():
             setattr(place, name, ours)
 
 
-def pool(pool="device_pool", limit=None, name="torch pool", **options):
+def pool(pool: str = "device_pool", limit: Size = None, name: str = "torch pool", **options: Any) -> torch.cuda.MemPool:
     """A torch.cuda.MemPool whose segments come from a pool of weir's, for torch.cuda.use_mem_pool.
 
     PyTorch goes on caching and counting, and its own memory goes on beside it. What tensors of the MemPool free comes back to
@@ -130,14 +150,15 @@ def pool(pool="device_pool", limit=None, name="torch pool", **options):
     return made
 
 
-def _plugin():
+def _plugin() -> weir_plugin.Plugin:
     if _used is None:
         raise Error("weir: PyTorch does not allocate from weir; call weir_torch.use first (what weir_torch.pool made has these "
                     "functions in its '.weir')")
-    return _used
+    plugin: weir_plugin.Plugin = _used
+    return plugin
 
 
-def _index(device):
+def _index(device: Device) -> int:
     if isinstance(device, int):
         return device
     if device is not None:
@@ -146,41 +167,41 @@ def _index(device):
             raise Error(f"weir: {device} is no device of CUDA's; write 'cuda:0', 0 or None for the current one")
         if named.index is not None:
             return named.index
-    return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+    return int(torch.cuda.current_device()) if torch.cuda.is_initialized() else 0
 
 
-def state(device=None):
+def state(device: Device = None) -> State:
     """The pool's figures as a dict; device: the current one by default. Its keys: see weir_plugin.Plugin.state."""
     return _plugin().state(_index(device))
 
 
-def report(device=None):
+def report(device: Device = None) -> str:
     """What the pool says of itself, with its ten largest blocks, as text."""
     return _plugin().report(_index(device))
 
 
-def peak(device=None):
+def peak(device: Device = None) -> Dict[str, int]:
     """peak_requested_bytes and peak_reserved_bytes since the last reset_peak: max_memory_allocated and max_memory_reserved."""
     return _plugin().peak(_index(device))
 
 
-def reset_peak(device=None):
+def reset_peak(device: Device = None) -> None:
     """The peaks become what is in use now."""
     _plugin().reset_peak(_index(device))
 
 
-def trim(keep=0, device=None):
+def trim(keep: Size = 0, device: Device = None) -> int:
     """As torch.cuda.empty_cache, but up to `keep` bytes stay. Blocks. Returns the bytes that went back to the device."""
     return _plugin().trim(keep, _index(device))
 
 
-def suspend(keep=True, device=None):
+def suspend(keep: bool = True, device: Device = None) -> int:
     """Gives the device all memory of the pool and keeps every tensor's address. keep: the contents go to pinned host memory;
     False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied.
     Returns the bytes given back."""
     return _plugin().suspend(keep, _index(device))
 
 
-def resume(device=None):
+def resume(device: Device = None) -> None:
     """Ends `suspend`: tensors are as they were. Blocks. Raises Error if the device has no room."""
     _plugin().resume(_index(device))

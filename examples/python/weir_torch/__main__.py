@@ -2,42 +2,55 @@
 """Runs a PyTorch program unchanged, with weir_torch.use called before it.
 
 usage: python3 -m weir_torch [--pool POOL] [--limit SIZE] train.py ARGUMENTS...
+       python3 -m weir_torch [--pool POOL] [--limit SIZE] -m MODULE ARGUMENTS...
+       python3 -m weir_torch [--pool POOL] [--limit SIZE] -c CODE ARGUMENTS...
+       python3 -m weir_torch build [--pool POOL]
 
 With several processes: torchrun --nproc-per-node 8 -m weir_torch train.py ARGUMENTS...
+                        accelerate launch -m weir_torch train.py ARGUMENTS...
 A process that the program starts itself, as torch.multiprocessing.spawn does, calls weir_torch.use itself.
+
+'build' compiles what the first run would, for this PyTorch, and prints the file's name: for a container's image, or a machine
+without a compiler, which then finds it in the same WEIR_CACHE or by WEIR_PLUGIN=FILE. It needs no GPU. (A program of yours that
+is called 'build' is './build'.)
 """
 
+from __future__ import annotations
+
 import argparse
-import pathlib
-import runpy
 import sys
+from typing import List
 
 import weir_plugin
 import weir_torch
+from weir_torch import program
 
 
-def run_program(words):
-    """What `python3 train.py ARGUMENTS...` does, in this process; `words` are the program and its arguments."""
-    sys.argv = list(words)
-    sys.path.insert(0, str(pathlib.Path(words[0]).resolve().parent))
-    runpy.run_path(words[0], run_name="__main__")
+def parser_of(about: str, name: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                   usage=argparse.SUPPRESS, allow_abbrev=False)
 
 
-def main(words):
-    parser = argparse.ArgumentParser(prog="python3 -m weir_torch", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
-    parser.add_argument("--pool", default="device_pool", help=f"{', '.join(weir_plugin.POOLS)}; the first if left out")
-    parser.add_argument("--limit", metavar="SIZE", help="the most that each device's pool may hold, such as '70 GiB'")
-    parser.add_argument("program", help="train.py")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
-    options = parser.parse_args(words)
-    if not pathlib.Path(options.program).exists():
-        sys.exit(f"weir: there is no program {options.program}")
+def main(words: List[str]) -> None:
+    builds = words[:1] == ["build"]
+    parser = parser_of(__doc__ or "", "python3 -m weir_torch")
+    parser.add_argument("--pool", default="device_pool", help=f"{', '.join(weir_plugin.POOLS)}, also without the '_pool'; the "
+                        "first if left out")
+    parser.add_argument("--limit", metavar="SIZE", help="the most that each device's pool may hold, such as 70G or '70 GiB'")
+    own, named = program.split(words[1:] if builds else words)
+    options = parser.parse_args(own)
     try:
+        if builds:
+            if named or options.limit:
+                parser.error("'build' takes --pool and nothing else")
+            print(weir_torch.build(options.pool))
+            return
+        if wrong := program.missing(named):
+            sys.exit(wrong)
         weir_torch.use(options.pool, limit=options.limit)
     except weir_plugin.Error as error:
         sys.exit(str(error))
-    run_program([options.program, *options.arguments])
+    program.run(named)
 
 
 if __name__ == "__main__":

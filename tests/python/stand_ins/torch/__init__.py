@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What weir_torch and its compare need of PyTorch, for tests where there is none: it notes what it is given."""
 
+import os
 import types
 
 __version__ = "2.11.0"
@@ -8,6 +9,7 @@ version = types.SimpleNamespace(cuda="13.0")
 initialized = False
 capturing = False
 current = None  # the allocator that was made PyTorch's
+needed, held = 3 << 20, 5 << 20  # the peaks of PyTorch's own
 
 
 def compiled_with_cxx11_abi():
@@ -81,10 +83,21 @@ def for_no_plugin(*_):
     raise RuntimeError("CUDAPluggableAllocator does not yet support this")
 
 
-_C = types.SimpleNamespace(_cuda_memoryStats=for_no_plugin, _cuda_resetPeakMemoryStats=for_no_plugin)
+def reset_peaks(*_):
+    global needed, held
+    if current is not None:
+        for_no_plugin()
+    needed, held = 1 << 20, 2 << 20
+
+
+_C = types.SimpleNamespace(_cuda_memoryStats=for_no_plugin, _cuda_resetPeakMemoryStats=reset_peaks)
 cuda = types.SimpleNamespace(
-    is_initialized=lambda: initialized, current_device=lambda: 0, MemPool=MemPool, device_count=lambda: 1,
-    is_current_stream_capturing=lambda: capturing, synchronize=lambda: None, max_memory_reserved=lambda device: 5 << 20,
-    memory_summary=for_no_plugin,
-    memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator,
-                                 memory_summary=for_no_plugin))
+    is_initialized=lambda: initialized, is_available=lambda: os.environ.get("STAND_IN_GPUS") != "0", current_device=lambda: 0,
+    MemPool=MemPool, device_count=lambda: 1, is_current_stream_capturing=lambda: capturing, synchronize=lambda: None,
+    memory_allocated=lambda device=None: 1 << 20, memory_reserved=lambda device=None: 2 << 20,
+    max_memory_allocated=lambda device=None: min(needed, held), max_memory_reserved=lambda device=None: held,
+    reset_peak_memory_stats=lambda device=None: _C._cuda_resetPeakMemoryStats(device),
+    memory_summary=lambda device=None: "PyTorch's own",
+    memory=types.SimpleNamespace(
+        CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator,
+        memory_summary=for_no_plugin))
