@@ -17,8 +17,9 @@ import torch
 
 import weir_plugin
 from weir_plugin import Error
+from weir_torch import allocator as _class
 
-TESTED = ("2.11",)
+TESTED = ("2.11", "2.12", "2.13", "2.14", "2.15")
 # What PyTorch lets a plug-in set, and the function of ours for it.
 SETTERS = {
     "set_reset_fn": "empty_cache",
@@ -78,7 +79,11 @@ def use(pool="device_pool", limit=None, name="torch"):
         raise Error("weir: PyTorch has used CUDA already, and its allocator is chosen before that; move weir_torch.use to the "
                     "program's beginning (in a notebook: restart the kernel and call it first), or use weir_torch.pool for a "
                     "part of it")
-    plugin = weir_plugin.load(pool, limit, name, _flags())
+    plugin, is_class = _class.load(pool, limit, name, _flags())
+    if is_class:
+        _class.install(plugin)
+        _used = plugin
+        return
     allocator = _allocator(plugin, "weir_allocate")
     inner = allocator.allocator()
     missing = [setter for setter in SETTERS if not hasattr(inner, setter)]
@@ -167,6 +172,13 @@ def peak(device=None):
 def reset_peak(device=None):
     """The peaks become what is in use now."""
     _plugin().reset_peak(_index(device))
+
+
+def before_out_of_memory(frees):
+    """Before an allocation fails, frees(size, device) is called, which frees what the program can do without: gc.collect, caches of
+    its own. Then the allocation is tried once more. The last one that was named counts; None: nobody is called. Any thread that
+    allocates calls it, and one that allocates in it is not asked again. What it raises becomes a warning. Call `use` first."""
+    _class.before_out_of_memory(_plugin(), frees)
 
 
 def trim(keep=0, device=None):
