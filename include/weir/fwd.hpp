@@ -147,6 +147,8 @@ class fallback;
 template <class Pool>
 class guard;
 template <class Pool>
+class sized;
+template <class Pool>
 class synchronized;
 template <class Pool, class Handler>
 class failure_handler;
@@ -177,6 +179,16 @@ class spill_set;
 template <class T>
 class spillable;
 } // namespace staging
+
+namespace multi_device { // defined in <weir/multi_device.hpp>
+template <class Pool, class Options = pool_options>
+class per_device;
+class device_streams;
+template <class T>
+class replicated;
+template <class T>
+class sharded_vector;
+} // namespace multi_device
 
 template <memory_space Required>
 class pool_ref;
