@@ -404,6 +404,21 @@ TEST_CASE("pool: an upstream without room says which, and what to do") {
     pool.deallocate_sync(p, 4096);
 }
 
+TEST_CASE("pool: its state counts the allocations that waited for freed memory") {
+    support::scoped_stream const a, b, c;
+    device_pool pool(pool_options{}.limit(4 * MiB));
+    pool.reserve(4 * MiB);
+    void* const p = pool.allocate(a, 2 * MiB);
+    void* const q = pool.allocate(b, 2 * MiB);
+    check_cuda(cudaMemsetAsync(p, 1, 2 * MiB, a), "cudaMemsetAsync");
+    pool.deallocate(a, p, 2 * MiB);
+    pool.deallocate(b, q, 2 * MiB);
+    CHECK(pool.state().waits == 0);
+    void* const both = pool.allocate(c, 4 * MiB); // neither has as much
+    CHECK(pool.state().waits == 1);
+    pool.deallocate(c, both, 4 * MiB);
+}
+
 TEST_CASE("pool: what the upstream throws passes through, and the pool is as it was") {
     upstream_ledger ledger;
     recorded_pool<placement::best_fit<>> pool{recorded_upstream<>(ledger)};

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Everything about Python that needs a GPU: what must hold, and the figures. Eight minutes on an H200.
 
-usage: gpu.py FOLDER [--quick] [--only cases,pairs,memory,long] [--workloads NAME,...] [--rounds 3] [--minutes 7.5]
+usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,memory,long] [--workloads NAME,...] [--rounds 3] [--minutes 7.5]
 
 Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
 with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
@@ -175,6 +175,25 @@ class Book:
         self.say(f"  {'holds ' if holds else 'FAILED'} {text}")
 
 
+def run_calls(book, folder):
+    """torch_cases.py with PyTorch's allocator and with weir's: both answer the same."""
+    book.say("calls of PyTorch's reference, beside its own allocator")
+    found = {}
+    for allocator in ("native", "weir"):
+        done = subprocess.run([sys.executable, HERE / "torch_cases.py", allocator, folder / f"{allocator}.json"],
+                              env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "examples/python")}, capture_output=True,
+                              text=True)
+        if done.returncode:
+            return book.judge(False, f"torch_cases.py {allocator}: {done.stderr[-2000:]}")
+        found[allocator] = json.loads((folder / f"{allocator}.json").read_text())
+    book.data["calls"] = found
+    for name, ours in found["weir"].items():
+        theirs = found["native"][name]
+        failed = ours.get("failed") or theirs.get("failed")
+        same = not failed and ours == theirs
+        book.judge(same, f"{name:<34} {'' if same else failed or f'{theirs} and not {ours}'}")
+
+
 def run_cases(book):
     book.say("cases")
     found = book.data["cases"] = {}
@@ -292,7 +311,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="cases,pairs,long,memory")
+    parser.add_argument("--only", default="calls,cases,pairs,long,memory")
     parser.add_argument("--workloads", default=",".join(workloads.WORKLOADS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=7.5)
@@ -303,11 +322,11 @@ def main():
     ends = began + 60 * options.minutes
     book = Book()
     for pool in weir_plugin.POOLS:
-        weir_plugin.build(pool, weir_torch._flags())
+        weir_plugin.build(pool, weir_torch._flags() + weir_torch.allocator.flags())
     book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
     book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]
     book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {time.monotonic() - began:.0f} s\n")
-    stages = {"cases": lambda: run_cases(book), "pairs": lambda: run_pairs(book, options.quick),
+    stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book), "pairs": lambda: run_pairs(book, options.quick),
               "long": lambda: run_long(book, options.quick),
               "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds)}
     for name in options.only.split(","):

@@ -248,7 +248,7 @@ def out_of_memory():
         torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError as error:
         text = str(error)
-    for word in ("weir: out of memory", "limit 1 GiB", "the largest live blocks", "100 MiB"):
+    for word in ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "at most 1.00 GiB", "The largest of", "100.00 MiB"):
         require(word in text, f"'{word}' is not in: {text}")
     require(bool((x + 1 == 2).all()), "the pool is not usable after a refusal")
     return text.splitlines()[0][:110]
@@ -360,31 +360,19 @@ def statistics():
     """PyTorch's own questions are answered with the pool's figures."""
     x = torch.ones(64 << 18, device="cuda")
     now = weir().state()
-    require(torch.cuda.memory_allocated() == now["requested_bytes"] >= 64 * MIB, f"{torch.cuda.memory_allocated()}, {now}")
+    require(torch.cuda.memory_allocated() == now["in_use_bytes"] >= 64 * MIB, f"{torch.cuda.memory_allocated()}, {now}")
     require(torch.cuda.memory_reserved() == now["reserved_bytes"], f"{torch.cuda.memory_reserved()}, {now}")
     y = torch.ones(64 << 18, device="cuda")
     del y
     require(torch.cuda.max_memory_allocated() >= 128 * MIB, f"{torch.cuda.max_memory_allocated()}")
     torch.cuda.reset_peak_memory_stats()
-    require(torch.cuda.max_memory_allocated("cuda:0") == now["requested_bytes"], f"{torch.cuda.memory_stats()}")
-    require("in use" in torch.cuda.memory_summary() and x.sum() == 64 << 18, torch.cuda.memory_summary())
+    require(torch.cuda.max_memory_allocated("cuda:0") == now["in_use_bytes"], f"{torch.cuda.memory_stats()}")
+    require("memory summary" in torch.cuda.memory_summary() and x.sum() == 64 << 18, torch.cuda.memory_summary())
 
 
 @case()
-def what_throws():
-    """What PyTorch refuses with any plug-in: README.md lists it."""
-    found = []
-    for name, call in (("memory_snapshot", torch.cuda.memory_snapshot), ("MemPool", torch.cuda.MemPool),
-                       ("cudnn.benchmark", benchmark)):
-        try:
-            call()
-            found.append(f"{name}: works")
-        except Exception as error:
-            found.append(f"{name}: {type(error).__name__}")
-    return ", ".join(found)
-
-
-def benchmark():
+def cudnn_searches():
+    """cuDNN's benchmark asks for the largest block that is to be had."""
     torch.backends.cudnn.benchmark = True
     try:
         torch.nn.functional.conv2d(torch.randn(2, 3, 64, 64, device="cuda"), torch.randn(8, 3, 3, 3, device="cuda"))
@@ -395,19 +383,42 @@ def benchmark():
 
 @case()
 def compile_reduce_overhead():
-    """torch.compile without graph trees, which need checkpoints of the pool; with them it is expected to refuse."""
-    if not hasattr(torch, "compile"):
-        return "there is no torch.compile"
-    import torch._inductor.config as inductor
-    inductor.triton.cudagraph_trees = False
+    """torch.compile with graph trees: inference of several shapes, and training."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
-    x = torch.randn(32, 64, device="cuda")
-    with torch.no_grad():
-        fast = torch.compile(model, mode="reduce-overhead")
-        for _ in range(4):
-            out = fast(x)
-        require(torch.allclose(out, model(x), atol=1e-2), "torch.compile gives something else")
-    return "mode='reduce-overhead' with cudagraph_trees = False runs"
+    fast = torch.compile(model, mode="reduce-overhead", dynamic=False)
+    for turn in range(12):
+        x = torch.randn(16 << turn % 3, 64, device="cuda")
+        torch.compiler.cudagraph_mark_step_begin()
+        if turn % 2 == 0:
+            with torch.no_grad():
+                require(torch.allclose(fast(x), model(x), atol=1e-2), "inference gives something else")
+            continue
+        fast(x).square().mean().backward()
+        ours = [each.grad.clone() for each in model.parameters()]
+        model.zero_grad(set_to_none=True)
+        model(x).square().mean().backward()
+        require(all(torch.allclose(a, each.grad, atol=1e-2) for a, each in zip(ours, model.parameters())), "other gradients")
+        model.zero_grad(set_to_none=True)
+    return f"held {torch.cuda.memory_reserved() >> 20} MiB"
+
+
+@case()
+def remedies():
+    """What finds out-of-memory errors in other libraries finds weir's."""
+    found = []
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+    except RuntimeError as error:
+        if importlib.util.find_spec("accelerate"):
+            from accelerate.utils.memory import should_reduce_batch_size
+            require(should_reduce_batch_size(error), f"accelerate does not know: {error}")
+            found.append("accelerate")
+        for module in ("lightning.pytorch.utilities.memory", "pytorch_lightning.utilities.memory"):
+            if importlib.util.find_spec(module.split(".")[0]):
+                rules = importlib.import_module(module)
+                require(rules.is_oom_error(error), f"{module} does not know: {error}")
+                found.append(module.split(".")[0])
+    return ", ".join(found) or "neither accelerate nor Lightning is here"
 
 
 def missing(*names):

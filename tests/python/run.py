@@ -7,7 +7,7 @@ usage: run.py [CASE...]
 Python, g++, CUDA's headers and pybind11 are enough: the plug-in is built against the simulated device, which stands in for
 cudart, and against a stand-in for PyTorch (stand_ins/). torch_calls.cpp then calls it as PyTorch does, and so does
 torch_campaign.cpp, at random: a little here, and by hand for long ('build/python/torch_campaign 1000 2000'). Each case is a
-process of its own. gpu.py is for the rest.
+process of its own. WEIR_TORCH, an interpreter that has PyTorch with CUDA: with_torch.py runs, too. gpu.py is for the rest.
 """
 
 import ast
@@ -545,7 +545,7 @@ def case_other_versions_of_pytorch():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         weir.use()
-    assert len(told) == 1 and "tested with PyTorch 2.11; this is 2.99.1" in str(told[0].message), told
+    assert len(told) == 1 and "2.15; this is 2.99.1" in str(told[0].message), told
 
 
 def case_pytorch_without_headers():
@@ -785,6 +785,11 @@ def main():
             commands[name] = [program]
     commands |= {name: [sys.executable, __file__, "--in-this-process", name] for name in CASES}
     results += [result(name, command) for name, command in commands.items() if not wanted or name in wanted]
+    if not wanted and os.environ.get("WEIR_TORCH"):
+        import with_torch
+        results += with_torch.results(os.environ["WEIR_TORCH"], [])
+    elif not wanted:
+        print("with_torch.py is left out: WEIR_TORCH names no Python that has PyTorch", flush=True)
     close_with(results)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pathlib
 import warnings
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 try:
     import torch
@@ -25,10 +25,11 @@ except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does wit
 
 import weir_plugin
 from weir_plugin import Error, Size, State
+from weir_torch import allocator as _class
 
 Device = Union[int, str, "torch.device", None]
 
-TESTED = ("2.11",)
+TESTED = ("2.11", "2.12", "2.13", "2.14", "2.15")
 # What PyTorch lets a plug-in set, and the function of ours for it.
 SETTERS = {
     "set_reset_fn": "empty_cache",
@@ -91,7 +92,11 @@ def use(pool: str = "device_pool", limit: Size = None, name: str = "torch") -> N
         raise Error("weir: PyTorch has used CUDA already, and its allocator is chosen before that; move weir_torch.use to the "
                     "program's beginning (in a notebook: restart the kernel and call it first), or use weir_torch.pool for a "
                     "part of it")
-    plugin = weir_plugin.load(pool, limit, name, _flags())
+    plugin, is_class = _class.with_class(lambda flags: weir_plugin.load(pool, limit, name, flags), _flags())
+    if is_class:
+        _class.install(plugin)
+        _used = plugin
+        return
     allocator = _allocator(plugin, "weir_allocate")
     inner = allocator.allocator()
     missing = [setter for setter in SETTERS if not hasattr(inner, setter)]
@@ -110,7 +115,7 @@ def build(pool: str = "device_pool") -> pathlib.Path:
     """The file of the plug-in that `use` takes here, compiled if need be; WEIR_PLUGIN may name it where there is no compiler.
     No GPU is needed. Raises Error."""
     _require_torch()
-    return weir_plugin.build(pool, _flags())
+    return _class.with_class(lambda flags: weir_plugin.build(pool, flags), _flags())[0]
 
 
 def _answer_statistics() -> None:
@@ -188,6 +193,13 @@ def peak(device: Device = None) -> Dict[str, int]:
 def reset_peak(device: Device = None) -> None:
     """The peaks become what is in use now."""
     _plugin().reset_peak(_index(device))
+
+
+def before_out_of_memory(frees: Optional[Callable[[int, int], object]]) -> None:
+    """Before an allocation fails, frees(size, device) is called, which frees what the program can do without: gc.collect, caches of
+    its own. Then the allocation is tried once more. The last one that was named counts; None: nobody is called. Any thread that
+    allocates calls it, and one that allocates in it is not asked again. What it raises becomes a warning. Call `use` first."""
+    _class.before_out_of_memory(_plugin(), frees)
 
 
 def trim(keep: Size = 0, device: Device = None) -> int:

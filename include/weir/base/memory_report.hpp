@@ -85,6 +85,7 @@ struct memory_report {
     std::size_t chunks = 0;                   ///< pieces of memory that the pool got from the upstream
     std::size_t lost_bytes = 0; ///< freed, but handed out to nobody: graphs may use them, or the host had no memory
     std::size_t unsettled_bytes = 0;          ///< freed, and before a 'settle' only the stream that freed them may get them
+    std::size_t waits = 0; ///< allocations that found no room, waited for freed memory and searched again; 0 also: not counted
     // These take longer to find out. Only a pool's 'full_state' fills them in:
     std::size_t device_free_bytes = unknown; ///< left on the device; SIZE_MAX: not known
     largest_blocks largest_live = {};        ///< the largest live blocks, if a layer lists them

@@ -286,7 +286,7 @@ public:
         base::usage const used = rule_.used();
         std::size_t const free = contract::holds<contract::has_largest, Placement> ? used.largest_free_bytes : SIZE_MAX;
         return memory_report{name(), used.bytes, held().bytes(), limit_bytes(), suspended() ? 0 : free, used.blocks,
-                             held().count(), used.lost_bytes, used.unsettled_bytes};
+                             held().count(), used.lost_bytes, used.unsettled_bytes, held().waits()};
     }
     /// Adds what takes longer to find out: the bytes that CUDA says are free on the pool's device. See 'full_state'.
     void examine(memory_report& now) const noexcept {

@@ -210,6 +210,9 @@ public:
         base::lock_guard<Lock> const lock(lock_); // so that no chunk is counted between the two
         peak_bytes_.store(bytes(), base::memory_order_relaxed);
     }
+    /// Allocations that found no room at first and then waited for freed memory: noted by whoever waits.
+    std::size_t waits() const noexcept { return waits_.load(base::memory_order_relaxed); }
+    void note_wait() noexcept { waits_.fetch_add(1, base::memory_order_relaxed); }
     /// The most bytes to hold. A new limit takes nothing back.
     std::size_t limit_bytes() const noexcept { return limit_bytes_.load(base::memory_order_relaxed); }
     void limit_bytes(std::size_t most) noexcept { limit_bytes_.store(most, base::memory_order_relaxed); }
@@ -320,6 +323,7 @@ private:
     base::growing_array<base::range> refused_;
     base::atomic<std::size_t> bytes_{0};
     base::atomic<std::size_t> peak_bytes_{0};
+    base::atomic<std::size_t> waits_{0};
     mutable base::atomic<std::size_t> most_bytes_{SIZE_MAX}; // of the upstream; SIZE_MAX: not asked yet, or it does not know
 };
 

@@ -65,6 +65,7 @@ struct supply {
 
     struct held_chunks {
         std::size_t bytes() const { return 0; }
+        void note_wait() const {}
     };
     int asks_before_suspension = 1000000; // of the ladder
     bool suspended() { return asks_before_suspension-- <= 0; }

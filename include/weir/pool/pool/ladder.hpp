@@ -82,6 +82,7 @@ private:
 
     // One wait may not be enough, since other threads free memory meanwhile that is again in flight. But nobody waits for ever.
     base::range await(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        supply_.held().note_wait();
         for (int turn = 0; turn < most_waits; ++turn) {
             // Asked before the search: afterwards another thread may have settled what this search did not find.
             bool const settles = rule_.unsettled_bytes() != 0;

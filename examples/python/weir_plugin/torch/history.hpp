@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What happened to the memory, when, and where in the program?
+//
+// torch.cuda.memory._record_memory_history turns this on: each event becomes an entry of a ring, with the stack that PyTorch's
+// own recorder gathers. The recorder takes Python's interpreter lock, so it is called before any lock of weir's is taken.
+// Trackers, such as NCCL's that registers segments, are called for each entry, with the device's lock held, as PyTorch says.
+//
+// cost:      off: one relaxed load a call.
+
+#include "version.hpp"
+
+#include <atomic>
+#include <c10/util/ApproximateClock.h>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir_plugin::torch {
+
+/// The last entries, up to a number. One thread at a time.
+template <class Entry>
+class ring {
+public:
+    void limit(std::size_t most) {
+        most_ = most == 0 ? 1 : most;
+        if (entries_.size() > most_)
+            clear();
+    }
+    void add(Entry entry) {
+        if (entries_.size() < most_) {
+            entries_.push_back(std::move(entry));
+            return;
+        }
+        entries_[oldest_] = std::move(entry);
+        oldest_ = (oldest_ + 1) % entries_.size();
+    }
+    void clear() noexcept {
+        entries_.clear();
+        oldest_ = 0;
+    }
+    /// The entries, the oldest first.
+    std::vector<Entry> list() const {
+        std::vector<Entry> found;
+        found.reserve(entries_.size());
+        for (std::size_t i = 0; i < entries_.size(); ++i)
+            found.push_back(entries_[(oldest_ + i) % entries_.size()]);
+        return found;
+    }
+
+private:
+    std::vector<Entry> entries_;
+    std::size_t most_ = 1;
+    std::size_t oldest_ = 0;
+};
+
+/// What the thread adds to its entries.
+struct told_by_thread {
+    std::vector<std::string> compiled; // what torch.compile builds now
+    std::string metadata;
+    context where;                 // of the allocation under way
+    cudaStream_t stream = nullptr; // the same
+};
+inline told_by_thread& told() {
+    thread_local told_by_thread mine;
+    return mine;
+}
+
+/// What all devices share. Any thread.
+class history_settings {
+public:
+    /// As recordHistory. The caller then tells each device.
+    void set(bool enabled, caching::CreateContextFn recorder, caching::RecordContext when,
+             std::vector<std::string> const& skipped) {
+        TORCH_CHECK(when == caching::RecordContext::NEVER || recorder,
+                    "weir: memory history with stacks needs a recorder of them; PyTorch's own is what "
+                    "torch.cuda.memory._record_memory_history passes");
+        std::set<action> fresh;
+        for (std::string const& each : skipped)
+            fresh.insert(caching::parseTraceEntryAction(each));
+        std::lock_guard<std::mutex> const lock(mutex_);
+        skipped_ = std::move(fresh);
+        recorder_.store(enabled ? recorder : nullptr, std::memory_order_release);
+        level_.store(enabled ? static_cast<int>(when) : 0, std::memory_order_release);
+        enabled_.store(enabled, std::memory_order_release);
+    }
+    bool enabled() const noexcept { return enabled_.load(std::memory_order_relaxed); }
+    bool skips(action what) const {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        return skipped_.count(what) != 0;
+    }
+    bool keeps_stacks_of_entries() const noexcept { return level_.load(std::memory_order_relaxed) >= 2; }
+
+    /// The stack of this thread, if the history wants those of `what`. Call it without a lock. Throws what the recorder throws.
+    context gather(caching::RecordContext what) const {
+        if (level_.load(std::memory_order_relaxed) < static_cast<int>(what))
+            return nullptr;
+        caching::CreateContextFn const recorder = recorder_.load(std::memory_order_acquire);
+        return recorder ? recorder() : nullptr;
+    }
+    context gather_for_free() const noexcept {
+        try {
+            return gather(caching::RecordContext::ALL);
+        } catch (...) { // a free does not fail for a stack
+            return nullptr;
+        }
+    }
+
+private:
+    std::atomic<bool> enabled_{false};
+    std::atomic<int> level_{0};
+    std::atomic<caching::CreateContextFn> recorder_{nullptr};
+    mutable std::mutex mutex_;
+    std::set<action> skipped_;
+};
+inline history_settings& settings_of_history() {
+    static auto* const made = new history_settings();
+    return *made;
+}
+
+/// The entries of one device. One thread at a time.
+class history {
+public:
+    /// Whether anybody listens: else 'note' is not to be called.
+    bool listens() const noexcept { return settings_of_history().enabled() || !trackers_.empty(); }
+
+    void note(action what, int device, std::size_t address, std::size_t bytes, cudaStream_t stream, mempool id, context where) {
+        std::string compiled = told().compiled.empty() ? "N/A" : told().compiled.back();
+        add(caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, bytes, stream, id,
+                                c10::getApproximateTime(),
+                                settings_of_history().keeps_stacks_of_entries() ? std::move(where) : nullptr,
+                                std::move(compiled), told().metadata));
+    }
+    /// The same of a text that the user put on a block.
+    void note_annotation(action what, int device, std::size_t address, mempool id, std::string text) {
+        add(caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, 0, nullptr, id, c10::getApproximateTime(),
+                                nullptr, "N/A", std::move(text)));
+    }
+    void track(caching::AllocatorTraceTracker tracker) { trackers_.push_back(std::move(tracker)); }
+    void limit(std::size_t most) { entries_.limit(most); }
+    void clear() noexcept { entries_.clear(); }
+    std::vector<caching::TraceEntry> list() const { return entries_.list(); }
+
+private:
+    void add(caching::TraceEntry entry) {
+        for (caching::AllocatorTraceTracker const& each : trackers_)
+            each(entry);
+        if (settings_of_history().enabled() && !settings_of_history().skips(entry.action_))
+            entries_.add(std::move(entry));
+    }
+
+    ring<caching::TraceEntry> entries_;
+    std::vector<caching::AllocatorTraceTracker> trackers_;
+};
+
+} // namespace weir_plugin::torch

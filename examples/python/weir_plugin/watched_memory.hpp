@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which chunks does a pool hold at this moment?
+//
+// This is weir::upstream::virtual_memory, which tells one function of each chunk that comes and goes. PyTorch's snapshots list
+// the chunks, its history notes them, and NCCL registers them.
+//
+// invariant: a chunk is told of after it came, and before it goes: nobody is told of an address twice.
+// cost:      a call a chunk.
+
+#include <atomic>
+#include <cstddef>
+#include <weir/base/range.hpp>
+#include <weir/upstream/virtual_memory.hpp>
+
+#ifndef WEIR_PLUGIN_HANDLES
+#define WEIR_PLUGIN_HANDLES 0
+#endif
+
+namespace weir_plugin {
+
+/// Called for each chunk of `device` that came, or goes. May be called with locks of the pool held: it calls no pool.
+using chunk_watcher = void (*)(int device, weir::base::range chunk, bool came) noexcept;
+inline std::atomic<chunk_watcher> chunks_told_to{nullptr};
+
+class watched_memory : public weir::upstream::virtual_memory<WEIR_PLUGIN_HANDLES> {
+    using memory = weir::upstream::virtual_memory<WEIR_PLUGIN_HANDLES>;
+
+public:
+    using memory::memory;
+
+    void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
+    void* acquire(std::size_t bytes, std::size_t piece_bytes) {
+        void* const chunk = memory::acquire(bytes, piece_bytes);
+        if (chunk)
+            tell_pieces(chunk, bytes, memory::extends() ? piece_bytes : bytes);
+        return chunk;
+    }
+    bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
+        bool const done = memory::extend(end, bytes, piece_bytes);
+        if (done)
+            tell_pieces(end, bytes, piece_bytes);
+        return done;
+    }
+    bool release(void* chunk, std::size_t bytes) noexcept {
+        tell(chunk, bytes, false);
+        bool const done = memory::release(chunk, bytes);
+        if (!done)
+            tell(chunk, bytes, true);
+        return done;
+    }
+    bool move(void* chunk, std::size_t bytes, void* to) noexcept {
+        tell(chunk, bytes, false);
+        bool const done = memory::move(chunk, bytes, to);
+        tell(done ? to : chunk, bytes, true);
+        return done;
+    }
+    bool withdraw(void* chunk, std::size_t bytes) noexcept {
+        tell(chunk, bytes, false);
+        bool const done = memory::withdraw(chunk, bytes);
+        if (!done)
+            tell(chunk, bytes, true);
+        return done;
+    }
+    bool restore(void* chunk, std::size_t bytes) {
+        bool const done = memory::restore(chunk, bytes);
+        if (done)
+            tell(chunk, bytes, true);
+        return done;
+    }
+
+private:
+    void tell(void* chunk, std::size_t bytes, bool came) const noexcept {
+        if (chunk_watcher const told = chunks_told_to.load(std::memory_order_acquire))
+            told(memory::device_number(), {reinterpret_cast<std::size_t>(chunk), bytes}, came);
+    }
+    void tell_pieces(void* chunk, std::size_t bytes, std::size_t piece_bytes) const noexcept {
+        for (std::size_t at = 0; at < bytes; at += piece_bytes)
+            tell(static_cast<char*>(chunk) + at, piece_bytes < bytes - at ? piece_bytes : bytes - at, true);
+    }
+};
+
+} // namespace weir_plugin

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""weir as PyTorch's allocator, beside PyTorch's own, call by call and without a GPU.
+
+usage: with_torch.py PYTHON [CASE...]
+
+PYTHON is an interpreter that has PyTorch. It runs torch_cases.py twice on the simulated device, which stands in for libcudart;
+the driver's library is one whose functions do nothing. Kernels do not run, but memory, streams, graphs and copies do. What a case
+answers has to be the same with both allocators, and what it asserts of weir has to hold. gpu.py is for the rest.
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[0] / "checks")]
+from run import FOLDER, ROOT, SIMULATED, simulated_device  # noqa: E402
+from workshop import close_with, run, tail  # noqa: E402
+
+
+def silent_driver(python):
+    """Builds a libcuda whose functions return 0: those that PyTorch's libraries name. A complaint or ''."""
+    found = run([python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"])
+    top, folder = pathlib.Path(found.output.strip().splitlines()[-1]), FOLDER / "silent_driver"
+    made_for = folder / "made_for"
+    if made_for.exists() and made_for.read_text() == str(top):
+        return ""
+    if not (top / "include/c10/cuda/driver_api.h").exists():
+        return f"{python} has no PyTorch with its headers:\n{tail(found.output)}"
+    names = set(re.findall(r"_\((cu[A-Z]\w+),", (top / "include/c10/cuda/driver_api.h").read_text()))
+    for library in [*top.glob("lib/*.so*"), *top.parent.glob("nvidia/*/lib/*.so*"), *top.parent.glob("nvidia/*/lib/**/*.so*")]:
+        names |= set(re.findall(r" U (cu[A-Z]\w+)", run(["nm", "-D", "--undefined-only", library]).output))
+    names -= {name for name in names if re.match("cu(FFT|File|Blas)", name)}
+    names |= {"cuInit", "cuDriverGetVersion", "cuDevicePrimaryCtxGetState", "cuGetProcAddress_v2"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libcuda.c").write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in sorted(names)))
+    done = run(["gcc", "-O0", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1", folder / "libcuda.c", "-o", folder / "libcuda.so.1"])
+    if not done.code:
+        made_for.write_text(str(top))
+    return tail(done.output) if done.code else ""
+
+
+def answers(python, allocator, cases):
+    """What the cases answer: a dict, and a complaint or ''."""
+    places = {"LD_PRELOAD": str(SIMULATED), "LD_LIBRARY_PATH": str(FOLDER / "silent_driver"),
+              "PYTHONPATH": str(ROOT / "examples/python"), "WEIR_CACHE": str(FOLDER / "cache")}
+    before = {name: os.environ.get(name) for name in places}
+    os.environ.update(places)
+    try:
+        done = run([python, HERE / "torch_cases.py", allocator, FOLDER / f"{allocator}.json", *cases])
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    if done.code:
+        return {}, tail(done.output, 30)
+    return json.loads((FOLDER / f"{allocator}.json").read_text()), ""
+
+
+def results(python, cases):
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    complaint = ("" if SIMULATED.exists() else simulated_device()) or silent_driver(python)
+    if complaint:
+        return [("what stands in for CUDA", complaint)]
+    found = {}
+    for allocator in ("native", "weir"):
+        found[allocator], complaint = answers(python, allocator, cases)
+        if complaint:
+            return [(f"torch_cases.py {allocator}", complaint)]
+    told = []
+    for name, ours in found["weir"].items():
+        theirs = found["native"][name]
+        failed = ours.get("failed") or theirs.get("failed")
+        differs = ours.get("answer") != theirs.get("answer")
+        told.append((name, failed or (f"PyTorch's: {theirs['answer']}\nweir's:    {ours['answer']}" if differs else "")))
+    return told
+
+
+def main():
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    close_with(results(sys.argv[1], sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    main()
