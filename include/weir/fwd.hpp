@@ -148,9 +148,15 @@ template <class Pool>
 class guard;
 template <class Pool>
 class synchronized;
+template <class Pool>
+class record;
 template <class Pool, class Handler>
 class failure_handler;
 } // namespace layer
+
+namespace trace {
+class recorder;
+} // namespace trace
 
 struct failed_allocation;
 namespace handler {

@@ -11,6 +11,8 @@
 //            'before_destroy': names the blocks that need a stream which is about to end (layer::guard).
 //            'in_container': is told that a container holds a block, and on which stream it will free it. May return the mark
 //            of the pool's life, which the container asks before the free (resource/pool_life.hpp).
+//            'rounded': how many bytes of the pool a block takes.
+//            'try_allocate_at': as 'try_allocate', and is told which line of the program asks (layer::record).
 //            'owns': whether an address belongs to the pool.
 //            'trim': gives unused memory back to the upstream.
 //            'used_on', 'last_used_on': say that another stream uses a block, so that the block's free waits for it.
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/call_site.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
@@ -71,6 +74,11 @@ template <class P, class... Kept>
 using has_trim = decltype(std::declval<P&>().trim(std::declval<Kept>()...));
 template <class P>
 using has_reset_peaks = decltype(std::declval<P&>().reset_peaks());
+template <class P>
+using rounds = decltype(P::rounded(std::size_t{}, std::size_t{}));
+template <class P, class Stream>
+using allocates_at =
+    decltype(std::declval<P&>().try_allocate_at(call_site{}, std::declval<Stream>(), std::size_t{}, std::size_t{}));
 template <class P>
 using has_suspended_bytes = decltype(std::declval<P const&>().suspended_bytes());
 

@@ -67,6 +67,10 @@ public:
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         return resource::can_hold(*locked(), bytes, alignment);
     }
+    template <class P = pool_type>
+    static auto rounded(std::size_t bytes, std::size_t alignment) -> decltype(P::rounded(bytes, alignment)) {
+        return P::rounded(bytes, alignment);
+    }
     template <class P = pool_type const>
     auto device() const -> decltype(std::declval<P&>().device()) { return locked()->device(); }
     /// Adds what the wrapped pool can tell, and the live blocks of this layer, if it lists any: then it has a member 'void
