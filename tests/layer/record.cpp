@@ -3,8 +3,13 @@
 // What every layer must do is in tests/contract/layer.cpp.
 
 #include <doctest/doctest.h>
+#include <memory>
+#include <random>
 #include <string>
 #include <support/counting_pool.hpp>
+#include <support/every_schedule.hpp>
+#include <support/replayed.hpp>
+#include <trace/events.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -195,6 +200,87 @@ TEST_CASE("record: pools that share a recorder are told apart") {
     CHECK(tape.source_of(1).device == weir::any_device);
     CHECK(tape.source_of(1).space == weir::memory_space::host);
     CHECK(tape.source_of(1).limit_bytes == 1 << 20);
+}
+
+// A program of a few streams that allocates, frees, shares and gives back; what it calls depends on the seed alone.
+template <class Pool>
+void random_program(Pool& pool, unsigned seed, std::vector<std::unique_ptr<support::scoped_stream>> const& streams) {
+    struct block {
+        void* p;
+        std::size_t bytes, alignment, stream;
+    };
+    std::mt19937 random(seed);
+    std::vector<block> live;
+    for (int i = 0; i < 1500; ++i) {
+        auto const what = random() % 100;
+        std::size_t const stream = random() % streams.size();
+        if (what < 50) {
+            std::size_t const bytes = random() % 3 == 0 ? 1 + random() % 3000 : (1 + random() % 40) * 50000;
+            std::size_t const alignment = std::size_t{1} << random() % 10;
+            if (void* const p = pool.try_allocate(*streams[stream], bytes, alignment))
+                live.push_back({p, bytes, alignment, stream});
+        } else if (what < 94 && !live.empty()) {
+            std::size_t const at = random() % live.size();
+            pool.deallocate(*streams[live[at].stream], live[at].p, live[at].bytes, live[at].alignment);
+            live[at] = live.back();
+            live.pop_back();
+        } else if (what < 97 && !live.empty()) {
+            void* const p = live[random() % live.size()].p;
+            if (random() % 2 == 0)
+                pool.used_on(p, *streams[stream]);
+            else
+                pool.last_used_on(p, *streams[stream]);
+        } else if (what == 97) {
+            pool.settle();
+        } else if (what == 98) {
+            static_cast<void>(pool.trim(random() % 64 * weir::MiB));
+        } else {
+            pool.set_limit((16 + random() % 64) * weir::MiB);
+        }
+    }
+    for (block const& each : live)
+        pool.deallocate(*streams[each.stream], each.p, each.bytes, each.alignment);
+}
+
+TEST_CASE("record: a recording replays to the same addresses, to the byte") {
+#ifdef WEIR_SIMULATED_CUDA // whose streams do the same at each run; on a GPU they are as fast as they are
+    using simulated_cuda::config;
+    auto const streams_for = [](std::size_t count) {
+        std::vector<std::unique_ptr<support::scoped_stream>> streams(count);
+        for (auto& each : streams)
+            each = std::make_unique<support::scoped_stream>();
+        return streams;
+    };
+    unsigned seed = 0;
+    for (config const& schedule : {config{}, config{}.late(), config{}.random(3)}) {
+        recorder tape;
+        trace_tests::writer file;
+        {
+            simulated_cuda::world const world(schedule, support::report_all);
+            auto const streams = streams_for(3);
+            weir::layer::record<weir::device_pool> pool(tape);
+            tape.start();
+            random_program(pool, ++seed, streams);
+            pool.settle();
+            for (event const& each : events_of(tape))
+                file.add(each);
+        }
+        weir::trace::recording const from = file.read();
+        REQUIRE(from.complaint == "");
+        simulated_cuda::world const world(schedule, support::report_all);
+        auto const streams = streams_for(from.streams.size());
+        weir::device_pool pool;
+        support::both_addresses const all = support::replayed(from, pool, streams);
+        pool.settle();
+        REQUIRE(all.recorded.size() > 500);
+        for (std::size_t i = 0; i < all.recorded.size(); ++i) {
+            CAPTURE(i);
+            REQUIRE((all.recorded[i] == 0) == (all.replayed[i] == 0));
+            if (all.recorded[i] != 0)
+                REQUIRE(all.recorded[i] - all.recorded[0] == all.replayed[i] - all.replayed[0]);
+        }
+    }
+#endif
 }
 
 TEST_CASE("record: under another layer the line is not known") {
