@@ -98,6 +98,27 @@ TEST_CASE("record: writes allocations, frees and refusals, with what was asked a
     CHECK(all[3].extra_bytes == 3);
 }
 
+TEST_CASE("record: a free is written before the pool sees it, and an allocation after it was served") {
+    struct looking_pool : counting_pool<> {
+        explicit looking_pool(recorder& of) : tape(of) {}
+        void* try_allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+            seen.push_back(events_of(tape).size());
+            return counting_pool<>::try_allocate(stream, bytes, alignment);
+        }
+        void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+            seen.push_back(events_of(tape).size());
+            counting_pool<>::deallocate(stream, p, bytes, alignment);
+        }
+        recorder& tape;
+        std::vector<std::size_t> seen; // events since the call before
+    };
+    recorder tape(100);
+    weir::layer::record<looking_pool> pool(tape, tape);
+    tape.start();
+    pool.deallocate(on_host, pool.allocate(on_host, 100), 100);
+    CHECK(pool.inner().seen == std::vector<std::size_t>{0, 2});
+}
+
 TEST_CASE("record: 'allocate' tells the line that asks") {
     recorder tape(100);
     recorded pool(tape);
