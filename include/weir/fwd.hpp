@@ -147,6 +147,8 @@ class fallback;
 template <class Pool>
 class guard;
 template <class Pool>
+class sized;
+template <class Pool>
 class synchronized;
 template <class Pool>
 class record;
@@ -183,6 +185,11 @@ class spill_set;
 template <class T>
 class spillable;
 } // namespace staging
+
+namespace multi_device { // defined in <weir/multi_device.hpp>
+template <class Pool, class Options = pool_options>
+class per_device;
+} // namespace multi_device
 
 template <memory_space Required>
 class pool_ref;

@@ -11,6 +11,7 @@
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/record.hpp>
+#include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/pool/scope.hpp>
@@ -26,6 +27,7 @@ using pinned = weir::pool<weir::upstream::pinned<>, weir::recipes::general_place
 using counted = layer::statistics<weir::device_pool>;
 using limited = layer::limit<weir::pinned_pool>;
 using guarded = layer::guard<unguarded>;
+using noted = layer::sized<weir::device_pool>;
 using shared_heap = layer::synchronized<weir::host_pool>;
 using spilling = layer::fallback<unguarded, pinned>;
 using tower = layer::statistics<layer::limit<layer::guard<layer::fallback<unguarded, weir::driver_pool>>>>;
@@ -95,7 +97,8 @@ struct subject<visitor> : any_bounds {
 
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
-        pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, pool_contract::recorded
+        pool_contract::noted, pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, \
+        pool_contract::recorded
 
 #include "pool_suite.hpp"
 

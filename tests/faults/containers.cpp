@@ -26,14 +26,14 @@ public:
     [[nodiscard]] void* try_allocate(weir::stream_ref on, std::size_t bytes,
                                      std::size_t alignment = base::default_alignment) {
         void* const p = this->pool_.try_allocate(on, bytes, alignment);
-        shield::pause const here;
+        support::enough_memory const here;
         support::note_taken(this->pool_, on, p, bytes);
         return p;
     }
     void deallocate(weir::stream_ref on, void* p, std::size_t bytes,
                     std::size_t alignment = base::default_alignment) noexcept {
         {
-            shield::pause const here;
+            support::enough_memory const here;
             if (p && support::is_noted<Pool>())
                 on.is_host() ? device::note_free_host(p, bytes) : device::note_free(p, bytes, on.get());
         }

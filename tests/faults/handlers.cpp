@@ -33,7 +33,7 @@ void allocate_for_live(scene<Pool>& s, std::size_t bytes) {
     give_way = [&s] {
         if (s.live.empty())
             return false;
-        shield::pause const here; // what a free without host memory loses, other acts tell
+        support::enough_memory const here; // what a free without host memory loses, other acts tell
         s.free(s.live.begin()->first);
         return true;
     };

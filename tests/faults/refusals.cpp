@@ -41,7 +41,7 @@ struct full {
             static_cast<void>(pool->allocate(a, 3 * MiB));
             FAIL_CHECK("there is no room");
         } catch (weir::out_of_memory const& error) {
-            shield::pause const here;
+            support::enough_memory const here;
             said = error.what();
         }
     }

@@ -188,7 +188,7 @@ public:
         if (rounded(bytes) == 0)
             bytes = 64;
         void* const p = pool->try_allocate(on, bytes);
-        shield::pause const here;
+        support::enough_memory const here;
         if (!p) {
             refused = true;
             reason = pool->refusal(bytes, Pool::default_alignment);
@@ -210,7 +210,7 @@ public:
         return p;
     }
     void launch(weir::stream_ref on, void* p) {
-        shield::pause const here;
+        support::enough_memory const here;
         if (Pool::stream_ordered && !on.is_host())
             CHECK(device::launch(on.get(), {}, {{p, live.at(p).bytes}}) == cudaSuccess);
     }
@@ -218,7 +218,7 @@ public:
     void free(void* p) {
         live_block const gone = live.at(p);
         {
-            shield::pause const here;
+            support::enough_memory const here;
             if (support::is_noted<Pool>()) {
                 if (Pool::stream_ordered && !gone.on.is_host())
                     device::note_free(p, gone.bytes, gone.on.get());

@@ -25,13 +25,13 @@
 //                           never said whether a graph may use them; a scene's books tell whether it has
 //     abandon()             ends everything while every call fails
 
-#include "shield.hpp"
-
 #include <cstdint>
 #include <doctest/doctest.h>
 #include <iterator>
 #include <simulated_cuda/simulated_cuda.hpp>
 #include <string>
+#include <support/broken_calls.hpp>
+#include <support/failing_new.hpp>
 #include <support/sanitized.hpp>
 #include <vector>
 #include <weir/base/error.hpp>
@@ -39,6 +39,7 @@
 namespace faults {
 
 namespace device = simulated_cuda;
+using support::broken_calls;
 
 enum class until { once, repaired, the_end };
 
@@ -75,52 +76,6 @@ struct act {
     bool frees = false; ///< it cannot say that the host has no memory
 };
 
-/// The calls that failed since the log was `logged` characters long, whose lines are 'number thread call answer'.
-class broken_calls {
-public:
-    explicit broken_calls(cudaError_t error, std::size_t logged = 0) {
-        std::string const log = device::log().substr(logged);
-        std::string const ending = std::string(" ") + cudaGetErrorName(error) + "\n";
-        for (std::size_t at = log.find(ending); at != std::string::npos; at = log.find(ending, at + 1)) {
-            std::size_t const begin = log.rfind(' ', at - 1) + 1;
-            names_.push_back(log.substr(begin, at - begin));
-        }
-    }
-    bool have(std::string const& name) const {
-        for (std::string const& each : names_)
-            if (each == name)
-                return true;
-        return false;
-    }
-    /// Their names, for a message.
-    std::string text() const {
-        std::string all;
-        for (std::string const& each : names_)
-            all += (all.empty() ? "" : ", ") + each;
-        return all.substr(0, 200);
-    }
-    /// Whether CUDA said that there is no memory where memory was asked for.
-    bool have_no_room() const {
-        return have("cuMemCreate") || have("cuMemMap") || have("cuMemSetAccess") || have("cuMemAddressReserve") ||
-               have("cudaMalloc") || have("cudaHostAlloc") || have("cudaHostRegister") || have("cudaMallocManaged") ||
-               have("cudaMallocFromPoolAsync");
-    }
-    /// Whether this leak is of something that CUDA refused to destroy.
-    bool explain(device::report const& leak) const {
-        return leak.kind == device::finding::leak &&
-               ((have("cudaEventDestroy") && leak.sentence.find("event") == 0) ||
-                (have("cudaStreamDestroy") && leak.sentence.find("stream") == 0) ||
-                (have("cudaMemPoolDestroy") && leak.sentence.find("a memory pool") == 0) ||
-                (have("cuMemRelease") && leak.sentence.find("cuMemCreate's handle") == 0) ||
-                (have("cuMemAddressFree") && leak.sentence.find("are still reserved") != std::string::npos) ||
-                // the byte by whose freeing a pool waits for the device, where freeing failed twice
-                (have("cudaFree") && leak.sentence.find(" 1 bytes of cudaMalloc") != std::string::npos));
-    }
-
-private:
-    std::vector<std::string> names_;
-};
-
 /// Fails unless `error` is of a call that failed.
 inline void check_names(weir::cuda_error const& error, broken_calls const& broken, cudaError_t expected) {
     CHECK(error.code() == static_cast<int>(expected));
@@ -132,7 +87,7 @@ inline void check_names(weir::cuda_error const& error, broken_calls const& broke
 
 /// Fails unless this thread's device and capture mode are the usual ones and no error is on its record.
 inline void check_thread(int current) {
-    shield::pause const here;
+    support::enough_memory const here;
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     int now = -1;
     CHECK(cudaGetDevice(&now) == cudaSuccess);
@@ -180,7 +135,7 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
             what.attempt(s);
         } catch (weir::cuda_error const& error) {
             threw = true;
-            check_names(error, broken_calls(how.error, logged), how.error);
+            check_names(error, broken_calls(how.error, logged, how.how != until::once), how.error);
         } catch (weir::out_of_memory const& error) {
             threw = true;
             no_room = true;
@@ -196,7 +151,7 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
         } else {
             device::clear_faults();
             if (no_room || (!threw && s.refused != refused)) {
-                broken_calls const broken(how.error, logged);
+                broken_calls const broken(how.error, logged, how.how != until::once);
                 CHECK_MESSAGE(((how.error == cudaErrorMemoryAllocation && broken.have_no_room()) ||
                                s.reason.find("the upstream refuses to take") != std::string::npos),
                               "an error was taken for a lack of room: ", s.reason,
@@ -205,7 +160,7 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
             if (how.how == until::once) // else nothing could be put back
                 check_thread(current);
             CHECK(cudaSetDevice(current) == cudaSuccess);
-            bool const may_lose = how.how == until::repaired && broken_calls(how.error, logged).have("cudaStreamIsCapturing");
+            bool const may_lose = how.how == until::repaired && broken_calls(how.error, logged, how.how != until::once).have("cudaStreamIsCapturing");
             if (threw) {
                 CHECK(struck);
                 s.check_unchanged(how.how == until::once);
@@ -221,7 +176,7 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
         }
     }
     for (device::report const& each : world.finish())
-        CHECK_MESSAGE((broken_calls(how.error, logged).explain(each) ||
+        CHECK_MESSAGE((broken_calls(how.error, logged, how.how != until::once).explain(each) ||
                        (struck && how.how == until::the_end && each.kind == device::finding::leak)),
                       each.sentence);
     return struck;
@@ -308,12 +263,12 @@ void strike_life(Run run) {
                     how.arm(k);
                 });
             } catch (weir::cuda_error const& error) {
-                check_names(error, broken_calls(how.error, logged), how.error);
+                check_names(error, broken_calls(how.error, logged, how.how != until::once), how.error);
             }
             bool const struck = device::failed_calls() != failed;
             device::clear_faults();
             CHECK(cudaPeekAtLastError() == cudaSuccess);
-            broken_calls const broken(how.error, logged);
+            broken_calls const broken(how.error, logged, how.how != until::once);
             for (device::report const& each : world.finish()) // what CUDA refuses for ever stays
                 CHECK_MESSAGE((broken.explain(each) ||
                                (struck && how.how != until::once && each.kind == device::finding::leak)),

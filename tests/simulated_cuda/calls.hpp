@@ -54,8 +54,19 @@ void call_destructors(world_state& world, bool all = false);
 cudaError_t begin_call(locked& scope, call_site& site);
 cudaError_t end_call(locked& scope, call_site& site, cudaError_t error);
 
+/// While it lives, this thread is in a call, and what it asks of the host's memory is CUDA's own.
+class call_under_way {
+public:
+    call_under_way() noexcept { ++depth; }
+    call_under_way(call_under_way const&) = delete;
+    call_under_way& operator=(call_under_way const&) = delete;
+    ~call_under_way() { --depth; }
+    inline static thread_local int depth = 0;
+};
+
 template <class Body>
 cudaError_t api(call_site& site, Body&& body) {
+    call_under_way const here;
     switch_point();
     locked scope;
     cudaError_t error = begin_call(scope, site);

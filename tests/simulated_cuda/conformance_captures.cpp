@@ -371,6 +371,56 @@ cudaError_t all_about(cudaStream_t stream, cudaStreamCaptureStatus& status, unsi
 
 } // namespace
 
+PROBE("a node of a capture tells which nodes it depends on") {
+    stream work, side;
+    event fork, join;
+    device_bytes memory(128);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    cudaGraph_t inside = nullptr;
+    cudaGraphNode_t const* nodes = nullptr;
+    std::size_t count = 0;
+    auto const last_of = [&](cudaStream_t of) {
+        CUDA_OK(all_about(of, status, id, inside, nodes, count));
+        CHECK(count == 1);
+        return count == 1 ? nodes[0] : nullptr;
+    };
+    auto const before = [](cudaGraphNode_t node, cudaGraphNode_t* found, std::size_t* most) {
+#if CUDART_VERSION >= 13000
+        return cudaGraphNodeGetDependencies(node, found, nullptr, most);
+#else
+        return cudaGraphNodeGetDependencies(node, found, most);
+#endif
+    };
+    capture graph(work);
+    CUDA_OK(cudaMemsetAsync(memory, 1, 64, work));
+    cudaGraphNode_t const first = last_of(work);
+    CUDA_OK(before(first, nullptr, &count));
+    CHECK(count == 0);
+    CUDA_OK(cudaEventRecord(fork, work));
+    CUDA_OK(cudaStreamWaitEvent(side, fork, 0));
+    CUDA_OK(cudaMemsetAsync(memory, 2, 64, side));
+    cudaGraphNode_t const branch = last_of(side);
+    CUDA_OK(cudaMemsetAsync(memory.at(64), 2, 64, work));
+    cudaGraphNode_t const beside = last_of(work);
+    CUDA_OK(cudaEventRecord(join, side));
+    CUDA_OK(cudaStreamWaitEvent(work, join, 0));
+    CUDA_OK(cudaMemsetAsync(memory, 3, 128, work));
+    cudaGraphNode_t const last = last_of(work);
+    CUDA_OK(before(last, nullptr, &count));
+    CHECK(count == 2);
+    cudaGraphNode_t found[3] = {first, first, first};
+    count = 3;
+    CUDA_OK(before(last, found, &count));
+    CHECK(count == 2);
+    CHECK(((found[0] == branch && found[1] == beside) || (found[0] == beside && found[1] == branch)));
+    CHECK(found[2] == nullptr);
+    count = 1;
+    CUDA_OK(before(branch, found, &count));
+    CHECK(found[0] == first);
+    CUDA_OK(graph.end());
+}
+
 PROBE("a capture tells its id, its graph and what comes next") {
     stream work;
     device_bytes memory(64);

@@ -386,6 +386,10 @@ void fail_call(char const* function, std::uint64_t k, cudaError_t error, lasting
     scope.world.faults.push_back({function, calls_of(scope.world, function) + k, error, how});
 }
 
+bool in_cuda_call() noexcept {
+    return call_under_way::depth != 0;
+}
+
 void clear_faults() {
     locked scope;
     scope.world.faults.clear();

@@ -238,6 +238,40 @@ extern "C" cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeT
     });
 }
 
+namespace simulated_device::inside {
+namespace {
+
+cudaError_t dependencies_of(cudaGraphNode_t node, cudaGraphNode_t* nodes, std::size_t* count) {
+    static call_site site{"cudaGraphNodeGetDependencies"};
+    return api(site, [&](world_state&) -> cudaError_t {
+        if (node == nullptr || count == nullptr)
+            return cudaErrorInvalidValue;
+        std::vector<std::size_t> const& follows = node->graph->nodes[node->index].follows;
+        if (nodes != nullptr)
+            for (std::size_t at = 0; at < *count; ++at)
+                nodes[at] = at < follows.size() ? &node->graph->handles[follows[at]] : nullptr;
+        if (nodes == nullptr || *count > follows.size())
+            *count = follows.size();
+        return cudaSuccess;
+    });
+}
+
+} // namespace
+} // namespace simulated_device::inside
+
+#if CUDART_VERSION >= 13000
+extern "C" cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, cudaGraphEdgeData* edges,
+                                                    std::size_t* count) {
+    if (nodes != nullptr && edges != nullptr && count != nullptr)
+        std::fill_n(edges, *count, cudaGraphEdgeData{});
+    return dependencies_of(node, nodes, count);
+}
+#else
+extern "C" cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, std::size_t* count) {
+    return dependencies_of(node, nodes, count);
+}
+#endif
+
 extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     static call_site site{"cudaGraphDestroy"};
     return api(site, [&](world_state& world) -> cudaError_t {

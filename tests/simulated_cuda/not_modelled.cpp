@@ -48,7 +48,7 @@ ONE(cudaGraphKernelNodeGetAttribute) ONE(cudaGraphKernelNodeGetParams) ONE(cudaG
 ONE(cudaGraphKernelNodeSetParams) ONE(cudaGraphMemAllocNodeGetParams) ONE(cudaGraphMemFreeNodeGetParams)
 ONE(cudaGraphMemcpyNodeGetParams) ONE(cudaGraphMemcpyNodeSetParams) ONE(cudaGraphMemcpyNodeSetParams1D)
 ONE(cudaGraphMemcpyNodeSetParamsFromSymbol) ONE(cudaGraphMemcpyNodeSetParamsToSymbol) ONE(cudaGraphMemsetNodeGetParams)
-ONE(cudaGraphMemsetNodeSetParams) ONE(cudaGraphNodeFindInClone) ONE(cudaGraphNodeGetDependencies)
+ONE(cudaGraphMemsetNodeSetParams) ONE(cudaGraphNodeFindInClone)
 ONE(cudaGraphNodeGetDependentNodes) ONE(cudaGraphNodeGetEnabled) ONE(cudaGraphNodeSetEnabled) ONE(cudaGraphNodeSetParams)
 ONE(cudaGraphRemoveDependencies) ONE(cudaGraphicsMapResources) ONE(cudaGraphicsResourceGetMappedMipmappedArray)
 ONE(cudaGraphicsResourceGetMappedPointer) ONE(cudaGraphicsResourceSetMapFlags) ONE(cudaGraphicsSubResourceGetMappedArray)

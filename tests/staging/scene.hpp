@@ -4,9 +4,7 @@
 // What do the tests of staging stand on?
 //
 // Rings of few, small slots, so that each copy goes round; device memory whose contents can be read; and bytes that tell where
-// they belong. Every file of this folder includes this first, since it hides CUDA's own use of host memory (faults/shield.hpp).
-
-#include <faults/shield.hpp>
+// they belong.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/recording_pool.hpp>
 #include <support/sentence.hpp>

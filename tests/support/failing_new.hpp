@@ -4,7 +4,8 @@
 // Host memory that runs out when a test says so.
 //
 // Replaces operator new for the program. 'each_failure' runs an action again and again on fresh copies of a
-// scene, and each time lets the next allocation of host memory fail, until a run needs fewer than that.
+// scene, and each time lets the next allocation of host memory fail, until a run needs fewer than that. CUDA itself finds
+// memory: what the simulated device asks for while one of its calls runs is not counted.
 //
 // The definitions here are weak, since several files of one program include this header. The sanitizers' own come
 // first where they are weak as well, hence the file operator_new.cpp in the folders that use this.
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #if defined(__SANITIZE_THREAD__)
 #define SUPPORT_KEEPS_OPERATOR_NEW 1 // the thread sanitizer brings its own and admits no other
@@ -19,6 +21,12 @@
 #if __has_feature(thread_sanitizer)
 #define SUPPORT_KEEPS_OPERATOR_NEW 1
 #endif
+#endif
+
+#ifdef WEIR_SIMULATED_CUDA
+namespace simulated_device {
+bool in_cuda_call() noexcept;
+}
 #endif
 
 namespace support {
@@ -41,6 +49,18 @@ public:
     ~failing_new() { allocations_left = -1; }
 };
 
+/// Allocations of this thread succeed while it lives: for what a test itself notes in between.
+class enough_memory {
+public:
+    enough_memory() : left_(std::exchange(allocations_left, -1)) {}
+    enough_memory(enough_memory const&) = delete;
+    enough_memory& operator=(enough_memory const&) = delete;
+    ~enough_memory() { allocations_left = left_; }
+
+private:
+    long left_;
+};
+
 /// For k = 0, 1, ...: makes a scene, lets its k-th allocation in action(scene) fail, and calls check(scene) when it
 /// did. Ends when the action succeeds; answers how often it failed.
 template <class MakeScene, class Action, class Check>
@@ -58,9 +78,14 @@ long each_failure(MakeScene make_scene, Action action, Check check) {
 }
 
 inline void* counted_new(std::size_t bytes) {
-    if (allocations_left == 0)
+#ifdef WEIR_SIMULATED_CUDA
+    bool const counts = allocations_left >= 0 && !simulated_device::in_cuda_call();
+#else
+    bool const counts = allocations_left >= 0;
+#endif
+    if (counts && allocations_left == 0)
         throw std::bad_alloc();
-    if (allocations_left > 0)
+    if (counts)
         --allocations_left;
     if (void* const p = std::malloc(bytes != 0 ? bytes : 1))
         return p;

@@ -26,6 +26,7 @@
 #include <weir/base/error.hpp>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
+#include <support/broken_calls.hpp>
 #endif
 
 namespace support {
@@ -58,32 +59,12 @@ enum class faults { single, pairs_too };
 
 #ifdef WEIR_SIMULATED_CUDA
 namespace detail {
-// The calls that answered 'error' in a log whose lines are 'number thread call answer'.
-inline std::vector<std::string> calls_that_answered(std::string const& log, std::string const& error) {
-    std::vector<std::string> found;
-    std::size_t begin = 0;
-    while (begin < log.size()) {
-        std::size_t const end = log.find('\n', begin);
-        std::string const line = log.substr(begin, end - begin);
-        begin = end == std::string::npos ? log.size() : end + 1;
-        if (line.size() <= error.size() || line.compare(line.size() - error.size(), error.size(), error) != 0)
-            continue;
-        std::size_t const last = line.size() - error.size() - 1;
-        std::size_t const first = line.rfind(' ', last - 1) + 1;
-        found.push_back(line.substr(first, last - first));
-    }
-    return found;
-}
-} // namespace detail
-#endif
-
-#ifdef WEIR_SIMULATED_CUDA
-namespace detail {
 
 // One run: `fault` says how, call `first` fails, and call `second` where it is a pair. Returns how many failed.
 template <class Prepare, class Attempt, class Judge>
 std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck fault, std::uint64_t first, std::uint64_t second) {
     simulated_cuda::world world(simulated_cuda::config{}.late().with_log());
+    broken_calls broken;
     {
         auto state = prepare();
         static_cast<void>(cudaGetLastError());
@@ -103,7 +84,8 @@ std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck faul
             CHECK(error.code() == static_cast<int>(cudaErrorUnknown));
         }
         simulated_cuda::clear_faults();
-        fault.calls = calls_that_answered(simulated_cuda::log().substr(logged), "cudaErrorUnknown");
+        broken = broken_calls(cudaErrorUnknown, logged, fault.for_ever);
+        fault.calls = broken.names();
         CHECK_MESSAGE(cudaPeekAtLastError() == cudaSuccess, "an error is left on CUDA's record");
         if (fault.threw) {
             bool named = false;
@@ -118,19 +100,7 @@ std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck faul
         judge(*state, static_cast<struck const&>(fault));
     }
     for (simulated_cuda::report const& each : world.finish()) {
-        bool const refused =
-            each.kind == simulated_cuda::finding::leak &&
-            ((fault.hit("cudaEventDestroy") && each.sentence.find("event") == 0) ||
-             (fault.hit("cudaStreamDestroy") && each.sentence.find("stream") == 0) ||
-             (fault.hit("cudaMemPoolDestroy") && each.sentence.find("a memory pool") == 0) ||
-             (fault.hit_twice("cuMemRelease") && each.sentence.find("cuMemCreate's handle") == 0) ||
-             (fault.hit_twice("cudaUserObjectRelease") && each.sentence == "a user object was never released") ||
-             (fault.hit("cuMemAddressFree") && each.sentence.find("are still reserved") != std::string::npos) ||
-             // what upstream::managed could not advise, where freeing never works
-             (fault.hit_twice("cudaFree") && each.sentence.find("cudaMallocManaged") != std::string::npos) ||
-             // what wait_for_device frees, where freeing never works
-             (fault.hit_twice("cudaFree") && each.sentence.find(" 1 bytes of cudaMalloc") != std::string::npos));
-        CHECK_MESSAGE(refused, each.sentence, " (", fault.calls.empty() ? "no call" : fault.calls.front(),
+        CHECK_MESSAGE(broken.explain(each), each.sentence, " (", fault.calls.empty() ? "no call" : fault.calls.front(),
                       fault.for_ever ? " failed for ever" : fault.pair ? " and another failed" : " failed once", ", k = ",
                       std::to_string(first) + (fault.pair ? " and " + std::to_string(second) : ""), ")");
     }

@@ -58,6 +58,7 @@ public:
         std::uint32_t const at = index_.find(reinterpret_cast<std::uintptr_t>(address));
         return at == address_map::none ? nullptr : &blocks_[at];
     }
+    Block const* find(void const* address) const noexcept { return const_cast<live_blocks*>(this)->find(address); }
 
     /// Takes a listed block off the list, and returns what it was.
     Block leave(Block& listed) noexcept {

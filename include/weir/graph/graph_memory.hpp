@@ -6,7 +6,7 @@
 // A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
 // graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
 // that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on the
-// streams of one capture. Bytes freed on a stream are handed out again on that one only: its nodes run in order.
+// streams of one capture. Bytes freed on a stream are handed out again on that one, or on one that has waited for it since.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -18,9 +18,10 @@
 // Several graphs name an id as their captures begin: memory.share(stream, id). Those of one id promise that they never run at
 // the same time, and have the same bytes: each capture begins with all that is free. The last release by that id ends it.
 //
-// invariant: no byte of it goes to anyone else before it is released; bytes never change streams within a capture.
+// invariant: no byte of it goes to anyone else before it is released; within a capture, only behind the nodes that used it.
 // order:     as in the graph. What is freed outside the captures is for the id's next capture, or the pool after the release.
-// cost:      two questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk; none of it breaks the capture.
+// cost:      two or three questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk, and before a chunk of a
+//            capture of several streams two questions a node; none of it breaks the capture.
 // not for:   two graphs without ids: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
@@ -46,9 +47,9 @@
 namespace weir {
 inline namespace v0 {
 
-/// Any thread may call any member. But the first call for a capture names its graph to CUDA (graph_life.hpp): meanwhile no
-/// other thread may use that graph, also not through another graph_memory. `Pool`: stream ordered. `Placement`: which bytes
-/// of a chunk.
+/// Any thread may call any member. But the first call for a capture, and each for which a stream lacks room beside others, name
+/// its graph to CUDA (graph_life.hpp, branch_end.hpp): meanwhile no other thread may use that graph, also not through another
+/// graph_memory. `Pool`: stream ordered. `Placement`: which bytes of a chunk.
 template <class Pool, class Placement>
 class graph_memory : public resource::pool_base<graph_memory<Pool, Placement>> {
     static_assert(contract::require_layered<Pool, stream_ref>());
@@ -94,8 +95,7 @@ public:
                                         "'weir::placement::best_fit<>'");
         runtime::capture const now = runtime::capture_of(stream);
         if (now.id == 0 || id == 0)
-            throw usage_error("weir: graphs share memory by an id that is not 0, and say so while they are captured; begin the "
-                              "capture first");
+            throw usage_error("weir: graphs share memory by an id that is not 0, and while captured; begin the capture first");
         base::lock_guard<base::mutex> const lock(mutex_);
         group& of_capture = group_of(now);
         if (of_capture.id() == id)
@@ -139,11 +139,11 @@ public:
         return reinterpret_cast<void*>(group_of(now).take(now, stream, bytes, alignment, fresh.block).offset);
     }
 
-    /// Takes a block back, for later allocations on `stream` in the same capture. A block of the pool may be freed here too, by
-    /// the capture that uses it last: it goes back to the pool at the release. After a free outside a capture the release, or
-    /// the next graph of the id, waits for what `stream` did so far (a default stream means two: the pool's device's and the
-    /// current device's). After one in another capture, or if CUDA fails twice, only 'release' gives back. Waits at most for
-    /// room in a full queue.
+    /// Takes a block back, for later allocations in the same capture, on `stream` or on one that waits for it after this. A
+    /// block of the pool may be freed here too, by the capture that uses it last: it goes back to the pool at the release.
+    /// After a free outside a capture the release, or the id's next capture, waits for what `stream` did so far (a default
+    /// stream means two: the pool's device's and the current device's). After one in another capture, or if CUDA fails twice,
+    /// only 'release' gives back. Waits at most for room in a full queue.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;

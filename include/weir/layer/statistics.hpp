@@ -173,10 +173,10 @@ private:
     void end(std::uint64_t entered, Act const& act) {
         memory_report const gone = this->ended_by(act);
         uncount(gone.in_use_bytes, gone.live_blocks);
-        if (gone.live_blocks == 0)
-            return;
-        base::lock_guard<base::mutex> const lock(mutex_);
-        large_.leave_after(entered, [](auto const&) {});
+        if (gone.live_blocks != 0) {
+            base::lock_guard<base::mutex> const lock(mutex_);
+            large_.leave_after(entered, [](auto const&) {});
+        }
     }
 
     void list(void* block, std::size_t bytes) noexcept {

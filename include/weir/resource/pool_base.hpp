@@ -105,7 +105,7 @@ public:
     template <class Stream>
     void deallocate(Stream const&, void*) {
         static_assert(sizeof(Stream) == 0, "weir: 'deallocate' takes the bytes of the allocation too: 'deallocate(stream, p, "
-                                           "bytes)'; an owner that keeps them is 'device_buffer' or 'device_vector'");
+                                           "bytes)'; a 'device_vector' keeps them, 'layer::sized' remembers them");
     }
 
     /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as

@@ -7,8 +7,8 @@
 // until when: only the capture under way, which may have them again; work outside of it, for which the next capture and the
 // pool wait; or graphs that nobody knows.
 //
-// invariant: no byte goes to anyone else before 'give_back'. What a stream frees in a capture is that stream's until the
-//            capture ends, and then a later capture's.
+// invariant: no byte goes to anyone else before 'give_back'. What a stream frees in a capture is that stream's, or goes to one
+//            that runs behind it, until the capture ends; then it is a later capture's.
 // order:     as in the graphs. The next capture begins when what streams did before frees outside of captures is done.
 // cost:      O(chunks) a look-up.
 // not for:   finding the group of a capture or of a block: see graph_memory.hpp.
@@ -103,7 +103,7 @@ public:
         users const last = note_uses(stream);
         try {
             if (last == users::capture && !runtime::is_per_thread(stream)) // which is the name of a stream of each thread
-                streams_.free_of(stream).give(block);
+                streams_.give(stream, block);
             else if (last != users::unknown && id_ != 0)
                 streams_.give_to_next(block);
         } catch (...) { // no host memory: the bytes stay unused until the release

@@ -300,6 +300,9 @@ std::uint64_t calls();
 std::uint64_t calls(char const* function);
 /// Calls that a fault made fail.
 std::uint64_t failed_calls();
+/// Whether this thread is in one of CUDA's calls: memory that it asks the host for then is CUDA's own. For an 'operator new'
+/// that fails when a test says so.
+bool in_cuda_call() noexcept;
 /// The device answers 'error' to every call from now on, until cudaDeviceReset.
 void inject_sticky(cudaError_t error, int device = 0);
 
