@@ -3,6 +3,7 @@
 // Replays the allocations of a real program through weir's pools and CUDA's, and compares them.
 //
 //     replay                                    the trace that ships with the examples, all pools, a table and a page
+//     replay program.weir                       a program that was recorded (layer::record)
 //     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
 //     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
 //
@@ -80,7 +81,7 @@ arguments parsed(int argc, char** argv) {
     bool no_html = false;
     app.add_option(
            "TRACE", out.traces,
-           "Traces, .csv or .csv.gz: 'op,id,bytes,stream,t_us'. Without one: the trace that ships here")
+           "Recordings of weir's, or CSV, 'op,id,bytes,stream,t_us'; gzip'd or not. Without one: the trace that ships here")
         ->type_name("");
     app.add_flag("--csv", out.csv, "Print CSV and nothing else; no page unless --html is given");
     app.add_option("--pool", names, "Only this pool (again for more); --list names them")
@@ -134,6 +135,8 @@ std::vector<trace> traces_from(std::vector<std::string> const& paths) {
     for (std::string const& path : paths) {
         try {
             out.push_back(read_trace(path));
+            if (!out.back().remark.empty())
+                std::fprintf(stderr, "replay: %s: %s\n", path.c_str(), out.back().remark.c_str());
         } catch (bad_input const& error) {
             say(error);
         } catch (std::bad_alloc const&) {

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool ends_like_a_trace(std::string_view name) {
-    for (std::string_view const ending : {".csv", ".gz"}) {
+    for (std::string_view const ending : {".csv", ".gz", ".weir"}) {
         if (name.size() < ending.size())
             continue;
         std::string_view const last = name.substr(name.size() - ending.size());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "trace.hpp"
 
+#include "recorded_trace.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -209,7 +211,7 @@ private:
 
 std::string name_of(std::string const& path) {
     std::string name = path.substr(path.find_last_of('/') + 1);
-    for (std::string_view const ending : {".gz", ".csv"})
+    for (std::string_view const ending : {".gz", ".csv", ".weir"})
         if (name.size() > ending.size() &&
             name.compare(name.size() - ending.size(), ending.size(), ending) == 0)
             name.resize(name.size() - ending.size());
@@ -222,19 +224,19 @@ std::string bytes_of(std::string const& path) {
         void operator()(std::FILE* file) const { std::fclose(file); }
     };
     if (path.empty())
-        throw bad_input("a trace has an empty name; give the path of a .csv or .csv.gz trace");
+        throw bad_input("a trace has an empty name; give the path of a recording, or of a .csv or .csv.gz trace");
     errno = 0;
     std::unique_ptr<std::FILE, close> const file(std::fopen(path.c_str(), "rb"));
     if (!file)
         throw bad_input(path + ": cannot open it (" + std::strerror(errno) +
-                        "); give the path of a .csv or .csv.gz trace");
+                        "); give the path of a recording, or of a .csv or .csv.gz trace");
     std::string bytes;
     std::array<char, 1 << 16> buffer;
     while (std::size_t const count = std::fread(buffer.data(), 1, buffer.size(), file.get()))
         bytes.append(buffer.data(), count);
     if (std::ferror(file.get()))
         throw bad_input(path + ": cannot read it (" + std::strerror(errno) +
-                        "); give the path of a .csv or .csv.gz trace");
+                        "); give the path of a recording, or of a .csv or .csv.gz trace");
     return bytes;
 }
 
@@ -291,7 +293,7 @@ std::string text_of(std::string const& path) {
 } // namespace
 
 trace parse_trace(std::string_view text, std::string const& path) {
-    trace result = reader(text, path).read();
+    trace result = looks_like_recording(text) ? trace_of_recording(text, path) : reader(text, path).read();
     result.name = name_of(path);
     return result;
 }

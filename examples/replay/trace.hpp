@@ -3,7 +3,7 @@
 
 // What did a program allocate and free, and when?
 //
-// A trace is a CSV file, gzip'd or not. Lines that begin with '#' may come first and hold state as key=value;
+// A trace is one of weir's own recordings (recorded_trace.hpp), or a CSV file; either may be gzip'd. In the CSV lines that begin with '#' may come first and hold state as key=value;
 // then the header 'op,id,bytes,stream,t_us'; then a row an event: 'a' allocates and 'f' frees the block 'id',
 // of 'bytes' bytes, on a small stream number, 't_us' microseconds after the first event. Blocks that are
 // never freed outlive the trace.
@@ -40,18 +40,19 @@ struct event {
 
 /// A whole trace.
 struct trace {
-    std::string name; ///< the file's name without folders, '.csv' and '.gz'
+    std::string name; ///< the file's name without folders, '.csv', '.weir' and '.gz'
     std::vector<event> events;
     std::vector<std::uint64_t> microseconds; ///< of each event, since the first
     std::size_t blocks = 0;                  ///< how many blocks were ever allocated
     std::size_t streams = 0;                 ///< how many streams appear
     std::uint64_t peak_requested_bytes = 0;  ///< the most bytes that were live at once
+    std::string remark;                      ///< what the file lacks; "": nothing
 };
 
 /// Reads a trace. Throws bad_input.
 trace read_trace(std::string const& path);
 
-/// Reads a trace from the text of a file; `path` names it in messages. Throws bad_input.
+/// Reads a trace from the bytes of a file; `path` names it in messages. Throws bad_input.
 trace parse_trace(std::string_view text, std::string const& path);
 
 } // namespace replay

@@ -150,9 +150,15 @@ template <class Pool>
 class sized;
 template <class Pool>
 class synchronized;
+template <class Pool>
+class record;
 template <class Pool, class Handler>
 class failure_handler;
 } // namespace layer
+
+namespace trace {
+class recorder;
+} // namespace trace
 
 struct failed_allocation;
 namespace handler {

@@ -10,11 +10,13 @@
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
+#include <weir/layer/record.hpp>
 #include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/trace/recorder.hpp>
 #include <weir/upstream/from_pool.hpp>
 
 namespace pool_contract {
@@ -30,6 +32,7 @@ using shared_heap = layer::synchronized<weir::host_pool>;
 using spilling = layer::fallback<unguarded, pinned>;
 using tower = layer::statistics<layer::limit<layer::guard<layer::fallback<unguarded, weir::driver_pool>>>>;
 using visitor = layer::statistics<unguarded&>;
+using recorded = layer::record<weir::device_pool>;
 
 // Asks for two more tries and frees nothing: what the pool refuses, the layer does.
 struct persistent {
@@ -76,6 +79,13 @@ struct subject<tower> : any_bounds {
     tower pool;
 };
 template <>
+struct subject<recorded> : any_bounds {
+    subject() { tape.start(); }
+    explicit subject(std::size_t limit_bytes) : pool(tape, weir::pool_options{}.limit(limit_bytes)) { tape.start(); }
+    weir::trace::recorder tape{1000};
+    recorded pool{tape, weir::pool_options{}.name("subject")};
+};
+template <>
 struct subject<visitor> : any_bounds {
     subject() = default;
     explicit subject(std::size_t limit_bytes) : below(weir::pool_options{}.limit(limit_bytes)) {}
@@ -87,7 +97,8 @@ struct subject<visitor> : any_bounds {
 
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
-        pool_contract::noted, pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled
+        pool_contract::noted, pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, \
+        pool_contract::recorded
 
 #include "pool_suite.hpp"
 

@@ -28,7 +28,7 @@ from workshop import BUILD, INCLUDE, WARNINGS, at_once, ccache, close_with, cuda
 HOSTILE = '#include "hostile.hpp"\n'
 STANDARDS = ["c++17", "c++20"]
 HERE = pathlib.Path(__file__).resolve().parent
-NO_CUDA = ("base/", "placement/")
+NO_CUDA = ("base/", "placement/", "trace/")
 
 
 def commands(compiler, standard, name, source):

@@ -232,6 +232,7 @@ private:
                            a.chunks + b.chunks,
                            a.lost_bytes + b.lost_bytes,
                            a.unsettled_bytes + b.unsettled_bytes,
+                           a.waits + b.waits,
                            a.device_free_bytes != memory_report::unknown ? a.device_free_bytes : b.device_free_bytes,
                            a.largest_live,
                            sum_known(a.requested_bytes, b.requested_bytes)};

@@ -201,10 +201,8 @@ public:
         base::lock_guard<growth_lock> const lock(growth_lock_);
         return suspension_.begin();
     }
-
     template <class S = supply_of, std::enable_if_t<!S::can_suspend, int> = 0>
     void suspend() = delete; // weir: only pools over mapped memory can be suspended: use 'upstream::virtual_memory<>'
-
     /// The same, but the contents of blocks are copied to blocks of `keep`. The host reaches `keep`, which outlives this pool
     /// or the next 'resume' (pinned_pool copies at the link's speed). Slabs of small blocks are copied whole. `keep` must call
     /// no pool that is being suspended, as a failure_handler around it might. Throws also what `keep.allocate` throws.
@@ -301,6 +299,8 @@ public:
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
         return supply_.can_hold(bytes, alignment);
     }
+    /// The bytes that such a block takes of the pool; 0: it cannot have one.
+    static std::size_t rounded(std::size_t bytes, std::size_t alignment) { return Placement::rounded(bytes, alignment); }
     /// Why an allocation of `bytes` bytes finds no room now. Throws std::bad_alloc.
     refusal refused(std::size_t bytes, std::size_t alignment) const {
         if (suspended())

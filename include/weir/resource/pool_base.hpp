@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/memory_space.hpp>
@@ -39,17 +40,19 @@ public:
     /// A block of `bytes` bytes at a multiple of `alignment`, for work on `stream` that is enqueued after this
     /// call; null for zero bytes. Blocks and locks as `Derived::try_allocate` does. Throws out_of_memory when
     /// there is no room, usage_error for a broken precondition, cuda_error when CUDA fails, std::bad_alloc when
-    /// the host has no memory for the bookkeeping; the pool is then as it was.
+    /// the host has no memory for the bookkeeping; the pool is then as it was. `where`: the line that asks, for
+    /// layer::record.
     template <class Stream>
     [[nodiscard]] [[gnu::always_inline]] void* allocate(Stream const& stream, std::size_t bytes,
-                                                        std::size_t alignment = Derived::default_alignment) {
+                                                        std::size_t alignment = Derived::default_alignment,
+                                                        call_site const& where = call_site::here()) {
         // Inlined at any level of optimization. Here `stream` becomes a stream_ref, and the calling file decides what a null
         // stream means. If this were not inlined, the linker would keep one file's copy for all files.
         static_assert(std::is_convertible_v<Stream const&, stream_ref>,
                       "weir: 'allocate' takes the stream first: a cudaStream_t, 'weir::on_host', or an object that converts to "
                       "cudaStream_t or has a 'get()', 'stream()' or 'value()' that returns one");
         if constexpr (std::is_convertible_v<Stream const&, stream_ref>) {
-            void* const block = self().try_allocate(stream, bytes, alignment);
+            void* const block = self().try_allocate_at(where, stream, bytes, alignment);
             if (!block && bytes != 0)
                 refuse(bytes, alignment);
             return block;
@@ -109,6 +112,12 @@ public:
 
     // What a pool need not have. These stand where a pool does not know better.
 
+    /// As 'try_allocate', for the line `where` of the program, which layer::record writes down.
+    [[gnu::always_inline]] void* try_allocate_at(call_site const&, stream_ref stream, std::size_t bytes, std::size_t alignment) {
+        return self().try_allocate(stream, bytes, alignment);
+    }
+    /// How many bytes of the pool such a block takes, as far as it knows.
+    static constexpr std::size_t rounded(std::size_t bytes, std::size_t) noexcept { return bytes; }
     /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes before its end.
     static constexpr bool streams_may_end = false;
     /// Each tells one figure of 'state', and throws as that.

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "recorded_trace.hpp"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/trace/recording.hpp>
+
+namespace replay {
+namespace {
+
+using weir::trace::event_kind;
+using weir::trace::recording;
+
+constexpr std::size_t most_streams = 256;
+
+/// Makes a trace of a recording's events.
+class maker {
+public:
+    maker(recording const& from, std::string const& path) : from_(from), path_(path) {}
+
+    trace made() {
+        for (weir::trace::event const& each : from_.events) {
+            bool const ends_at_address = each.kind == event_kind::allocate || each.kind == event_kind::free;
+            auto const found = ends_at_address ? live_.find(each.address) : live_.end();
+            if (found != live_.end()) {
+                end(found->second, each);
+                live_.erase(found);
+            } else if (each.kind == event_kind::free) {
+                ++unknown_frees_;
+            }
+            if (each.kind == event_kind::allocate)
+                begin(each);
+        }
+        if (made_.events.empty())
+            throw bad_input(path_ + ": the recording has no allocations; record the program again, with the recorder started");
+        made_.streams = streams_.size();
+        made_.remark = remark();
+        return std::move(made_);
+    }
+
+private:
+    struct live_block {
+        std::uint32_t block;
+        std::uint64_t bytes;
+        std::uint8_t stream;
+    };
+
+    void begin(weir::trace::event const& at) {
+        std::uint8_t const stream = stream_of(at);
+        auto const block = static_cast<std::uint32_t>(made_.blocks++);
+        live_[at.address] = {block, at.bytes, stream};
+        add({at.bytes, block, stream, stream, false}, at);
+        live_bytes_ += at.bytes;
+        made_.peak_requested_bytes = std::max(made_.peak_requested_bytes, live_bytes_);
+    }
+    void end(live_block const& of, weir::trace::event const& at) {
+        // Where the free itself is not there, the block ends on its own stream.
+        add({of.bytes, of.block, at.kind == event_kind::free ? stream_of(at) : of.stream, of.stream, true}, at);
+        live_bytes_ -= of.bytes;
+    }
+    void add(event const& one, weir::trace::event const& at) {
+        made_.events.push_back(one);
+        made_.microseconds.push_back(from_.ns_of(at) / 1000);
+    }
+
+    std::uint8_t stream_of(weir::trace::event const& at) {
+        constexpr std::uint64_t per_thread = 2; // cudaStreamPerThread: a stream of each thread
+        bool const of_thread = from_.streams[static_cast<std::size_t>(at.stream)] == per_thread;
+        auto const [found, is_first] =
+            streams_.try_emplace({at.stream, of_thread ? at.thread + 1 : 0}, static_cast<std::uint8_t>(streams_.size()));
+        if (is_first && streams_.size() > most_streams)
+            throw bad_input(path_ + ": the recording has more than the " + std::to_string(most_streams) +
+                            " streams that a replay can have; record a part of the program");
+        return found->second;
+    }
+
+    std::string remark() const {
+        std::string said(from_.complaint);
+        auto const add = [&said](std::uint64_t count, char const* what) {
+            if (count != 0)
+                said += (said.empty() ? "" : "; ") + std::to_string(count) + what;
+        };
+        add(from_.lost, " events were lost before they could be written (flush more often, or give the recorder more room)");
+        add(from_.unknown, " events are of kinds that this weir does not know");
+        add(unknown_frees_, " frees are of blocks whose allocation is not in the recording");
+        return said;
+    }
+
+    recording const& from_;
+    std::string const& path_;
+    trace made_;
+    std::unordered_map<std::uint64_t, live_block> live_; // by address
+    std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint8_t> streams_;
+    std::uint64_t live_bytes_ = 0;
+    std::uint64_t unknown_frees_ = 0;
+};
+
+} // namespace
+
+bool looks_like_recording(std::string_view bytes) {
+    return weir::trace::is_recording(bytes.data(), bytes.size());
+}
+
+trace trace_of_recording(std::string_view bytes, std::string const& path) {
+    try {
+        return maker(weir::trace::read_recording(bytes.data(), bytes.size()), path).made();
+    } catch (weir::usage_error const& error) {
+        throw bad_input(path + ": " + error.what());
+    }
+}
+
+} // namespace replay

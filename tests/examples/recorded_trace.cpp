@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// Does 'replay' read what weir recorded, and what it lacks?
+
+#include "../../examples/replay/recorded_trace.hpp"
+#include "../../examples/replay/trace.hpp"
+#include "../trace/events.hpp"
+#include <doctest/doctest.h>
+#include <string>
+#include <vector>
+
+namespace {
+
+using weir::trace::event;
+using weir::trace::event_kind;
+
+event of(event_kind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t stream = 0x5500, std::uint32_t thread = 1) {
+    static std::uint64_t ticks = 0;
+    event one;
+    one.kind = kind;
+    one.address = address;
+    one.bytes = bytes;
+    one.stream = stream;
+    one.thread = thread;
+    one.ticks = ticks += 1000;
+    return one;
+}
+
+std::string file_of(std::vector<event> const& events) {
+    trace_tests::writer all;
+    for (event const& each : events)
+        all.add(each);
+    std::vector<unsigned char> const bytes = all.file();
+    return std::string(bytes.begin(), bytes.end());
+}
+
+std::string complaint(std::string const& bytes) {
+    try {
+        static_cast<void>(replay::parse_trace(bytes, "a.weir"));
+    } catch (replay::bad_input const& error) {
+        return error.what();
+    }
+    return "";
+}
+
+} // namespace
+
+TEST_CASE("recorded_trace: blocks, streams, the peak and the name") {
+    replay::trace const t = replay::parse_trace(
+        file_of({of(event_kind::allocate, 512, 100), of(event_kind::allocate, 1024, 50, 0x6600), of(event_kind::refuse, 0, 1000),
+                 of(event_kind::free, 512, 100, 0x6600), of(event_kind::allocate, 512, 20), of(event_kind::used_on, 512, 0)}),
+        "folder/a.weir.gz");
+    CHECK(t.name == "a");
+    CHECK(t.remark == "");
+    CHECK(t.blocks == 3);
+    CHECK(t.streams == 2);
+    CHECK(t.peak_requested_bytes == 150);
+    REQUIRE(t.events.size() == 4);
+    CHECK(t.events[2].is_free);
+    CHECK(t.events[2].block == 0);
+    CHECK(t.events[2].bytes == 100);
+    CHECK(t.events[2].stream == 1);
+    CHECK(t.events[2].allocated_on == 0);
+    CHECK(t.events[3].block == 2);
+    CHECK(t.microseconds[3] >= t.microseconds[2]);
+}
+
+TEST_CASE("recorded_trace: a thread's own default stream is a stream of that thread") {
+    replay::trace const t = replay::parse_trace(file_of({of(event_kind::allocate, 512, 1, 2, 1), of(event_kind::allocate, 1024, 1, 2, 7),
+                                                        of(event_kind::allocate, 2048, 1, 1, 1), of(event_kind::allocate, 4096, 1, 1, 7)}),
+                                                "a.weir");
+    CHECK(t.streams == 3);
+}
+
+TEST_CASE("recorded_trace: what the recording lacks is made good, and told") {
+    replay::trace const t = replay::parse_trace(
+        file_of({of(event_kind::free, 4096, 9), of(event_kind::allocate, 512, 100), of(event_kind::allocate, 512, 30),
+                 of(static_cast<event_kind>(weir::trace::event_kinds), 0, 0), of(event_kind::free, 512, 30)}),
+        "a.weir");
+    CHECK(t.remark == "1 events are of kinds that this weir does not know; 1 frees are of blocks whose allocation is not in the "
+                      "recording");
+    REQUIRE(t.events.size() == 4);
+    CHECK(t.events[1].is_free);
+    CHECK(t.events[1].bytes == 100);
+    CHECK(t.peak_requested_bytes == 100);
+}
+
+TEST_CASE("recorded_trace: a file that was cut off is replayed as far as it goes") {
+    trace_tests::writer all;
+    all.add(of(event_kind::allocate, 512, 100));
+    all.end_segment();
+    all.add(of(event_kind::allocate, 1024, 100));
+    std::vector<unsigned char> const bytes = all.file();
+    replay::trace const t = replay::parse_trace(std::string(bytes.begin(), bytes.end() - 3), "a.weir");
+    CHECK(t.events.size() == 1);
+    CHECK(t.remark == "the recording was cut off: 1 event before that can be read");
+}
+
+TEST_CASE("recorded_trace: what cannot be replayed is refused with a sentence") {
+    CHECK(complaint(file_of({of(event_kind::settle, 0, 0)})) ==
+          "a.weir: the recording has no allocations; record the program again, with the recorder started");
+    std::string other = file_of({of(event_kind::allocate, 512, 100)});
+    CHECK(complaint(other) == "");
+    other[8] = 7;
+    CHECK(complaint(other).find("a.weir: weir: the recording is of version 7") == 0);
+    std::vector<event> many;
+    for (std::uint64_t i = 0; i < 257; ++i)
+        many.push_back(of(event_kind::allocate, 512 * (i + 1), 100, 0x5500 + i));
+    CHECK(complaint(file_of(many)).find("more than the 256 streams") != std::string::npos);
+}
