@@ -57,7 +57,7 @@ public:
     bool can_hold(std::size_t bytes, std::size_t alignment = default_alignment) const {
         return locked()->can_hold(bytes, alignment);
     }
-    static std::size_t rounded(std::size_t bytes, std::size_t alignment) noexcept { return pool_type::rounded(bytes, alignment); }
+    static std::size_t rounded(std::size_t bytes, std::size_t alignment) { return pool_type::rounded(bytes, alignment); }
     int device() const { return locked()->device(); }
     std::size_t before_destroy(stream_ref stream) { return locked()->before_destroy(stream); }
     /// The wrapped pool's refusal, with the live blocks of this layer, if it lists any.
