@@ -113,7 +113,8 @@ public:
     // What a pool need not have. These stand where a pool does not know better.
 
     /// As 'try_allocate', for the line `where` of the program, which layer::record writes down.
-    [[gnu::always_inline]] void* try_allocate_at(call_site const&, stream_ref stream, std::size_t bytes,
+    template <class Stream>
+    [[gnu::always_inline]] void* try_allocate_at(call_site const&, Stream const& stream, std::size_t bytes,
                                                  std::size_t alignment) {
         return self().try_allocate(stream, bytes, alignment);
     }
