@@ -28,7 +28,7 @@ class Weir(ConanFile):
 
     def export_sources(self):
         clone = pathlib.Path(self.recipe_folder).parents[1]
-        for each in ("CMakeLists.txt", "LICENSE", "cmake/*.cmake", "cmake/*.in", "include/*", "tests/simulated_cuda/*"):
+        for each in ("CMakeLists.txt", "LICENSE", "cmake/*.cmake", "cmake/*.in", "cmake/weir_gdb.py", "include/*", "tests/simulated_cuda/*"):
             copy(self, each, clone, self.export_sources_folder)
 
     def generate(self):
