@@ -47,16 +47,18 @@ MAY_INCLUDE = {
     "container": ["base", "runtime", "order", "resource"],
     "converting": ["base", "runtime", "order", "resource", "container"],
     "staging": ["base", "runtime", "order", "resource", "container", "converting"],
-    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging"],
+    "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "container"],
+    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable"],
     "fwd.hpp": [],
     "recipes": CORE,
     "recipes.hpp": ["recipes", "driver"],
     "make_pool.hpp": CORE + ["recipes.hpp"],
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
+    "stable.hpp": ["stable"],
 }
 
-WHOLE = ["supply", "converting", "recipes"]
+WHOLE = ["supply", "converting", "recipes", "stable"]
 
 # What users of a part name beside it -> that part; all of a room where it ends in a slash.
 WORDS = {
@@ -84,7 +86,7 @@ PUBLIC = {
 }
 
 CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "driver", "graph", "layer", "container",
-        "converting", "staging", "recipes", "interop"]
+        "converting", "staging", "stable", "recipes", "interop"]
 MOST_ROOMS = 15  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
@@ -234,9 +236,10 @@ def main():
     umbrella = reached(top, "weir.hpp")
     staging = reached(top, "staging.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
-    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging")]
-    lost = [n for n in names if n.split("/")[0] == "staging" and n not in staging and not n.endswith(".cuh")]  # nvcc's alone
-    complaint = "\n".join([f"staging.hpp does not reach {n}" for n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
+    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable")]
+    lost = [(room, n) for room in ("staging", "stable") for n in names  # .cuh: nvcc's alone
+            if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp")]
+    complaint = "\n".join([f"{room}.hpp does not reach {n}" for room, n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))
     close_with(results)
 
