@@ -180,6 +180,16 @@ template <class T>
 class spillable;
 } // namespace staging
 
+namespace multi_device { // defined in <weir/multi_device.hpp>
+template <class Pool, class Options = pool_options>
+class per_device;
+class device_streams;
+template <class T>
+class replicated;
+template <class T>
+class sharded_vector;
+} // namespace multi_device
+
 template <memory_space Required>
 class pool_ref;
 using device_pool_ref = pool_ref<memory_space{0}>; // device

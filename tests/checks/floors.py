@@ -48,7 +48,8 @@ MAY_INCLUDE = {
     "converting": ["base", "runtime", "order", "resource", "container"],
     "staging": ["base", "runtime", "order", "resource", "container", "converting"],
     "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "container"],
-    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable"],
+    "multi_device": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable"],
+    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable", "multi_device"],
     "fwd.hpp": [],
     "recipes": CORE,
     "recipes.hpp": ["recipes", "driver"],
@@ -56,6 +57,7 @@ MAY_INCLUDE = {
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
     "stable.hpp": ["stable"],
+    "multi_device.hpp": ["multi_device"],
 }
 
 WHOLE = ["supply", "converting", "recipes", "stable"]
@@ -86,7 +88,7 @@ PUBLIC = {
 }
 
 CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "driver", "graph", "layer", "container",
-        "converting", "staging", "stable", "recipes", "interop"]
+        "converting", "staging", "stable", "multi_device", "recipes", "interop"]
 MOST_ROOMS = 15  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
@@ -236,8 +238,8 @@ def main():
     umbrella = reached(top, "weir.hpp")
     staging = reached(top, "staging.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
-    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable")]
-    lost = [(room, n) for room in ("staging", "stable") for n in names  # .cuh: nvcc's alone
+    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable", "multi_device")]
+    lost = [(room, n) for room in ("staging", "stable", "multi_device") for n in names  # .cuh: nvcc's alone
             if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp")]
     complaint = "\n".join([f"{room}.hpp does not reach {n}" for room, n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))

@@ -130,6 +130,38 @@ def simulated_device():
             step("run", [build / program])
 
 
+def shown_by_gdb():
+    """The installed printers show a core file's pools, containers and sizes."""
+    prefix = install("prefix_for_gdb")
+    build = built("debugged", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Debug")
+    core = build / "program.core"
+    gdb = ["gdb", "-nx", "-q", "-batch"]
+    step("core file", [*gdb, "-ex", "run", "-ex", f"generate-core-file {core}", build / "program"])
+    if core.stat().st_size > 1 << 28:
+        raise Refused(f"the core file has {core.stat().st_size} bytes: the simulated device's memory is in it")
+    shown = {
+        "pool": "pool 'frames' on device 0: 3.75 KiB in 3 blocks in use, 2.00 MiB in 1 chunk reserved, limit 1.00 GiB",
+        "xs": "device_vector of 100 float (400 B) at 0x",
+        "bytes": "device_buffer of 2.92 KiB at 0x",
+        "scratch": "pool 'unnamed' on device 0: 4.88 KiB in 1 block in use",
+        "waiting": "pool 'unnamed' on device 0: 5.00 KiB in 1 block in use",
+        "cudas": "CUDA's pool 'cudas': 1 block in use",
+        "counted": "layer::statistics over pool 'frames'",
+        "sum": "device_value of 1 double (8 B) at 0x",
+        "each": "pools of 1 device = {",
+        "state": "pool 'frames': 3.75 KiB in 3 blocks in use, 2.00 MiB in 1 chunk reserved, limit 1.00 GiB",
+        "part": "512 B at 0x1000",
+        "host": "on_host",
+        "legacy": "the legacy default stream",
+    }
+    asked = [word for name in shown for word in ("-ex", f"print {name}")]
+    said = step("print", [*gdb, "-ex", f"source {prefix}/share/weir/weir_gdb.py", "-ex", "frame function main", *asked,
+                          build / "program", core])
+    for number, (name, line) in enumerate(shown.items(), 1):
+        if f"${number} = {line}" not in said:
+            raise Refused(f"gdb does not show '{name}' as '{line}':\n{tail(said)}")
+
+
 def simulated_kernel():
     """A project in CUDA, with weir in a folder; its program for the real device has a runtime all the same."""
     build = built("simulated_kernel", f"-DWEIR={ROOT}")
@@ -295,6 +327,7 @@ def main():
         "FetchContent": lambda: with_cmake("fetch_content"),
         "find_package": installed,
         "the simulated device": simulated_device,
+        **({"gdb": shown_by_gdb} if shutil.which("gdb") else {}),
         "two runtimes": two_runtimes,
         "no runtime": no_runtime,
         **({"a kernel on the simulated device, with CMake": simulated_kernel} if shutil.which("nvcc") else {}),

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// {fmt} where it is installed (Debian: libfmt-dev); std::format where the compiler has it.
+// {fmt} where it is installed (Debian: libfmt-dev).
 
 #if __has_include(<fmt/format.h>)
 #define FMT_HEADER_ONLY
 #include <fmt/format.h>
 #include <fmt/ranges.h> // for which a text is a range too
-#endif
-#if __has_include(<version>)
-#include <version>
 #endif
 
 #include <doctest/doctest.h>
@@ -111,12 +108,5 @@ TEST_CASE("format: {fmt} prints them with the format of a string") {
                       weir::memory_space::device) == "1.50 MiB|" + std::string(line) + "|" + full_line + "|device");
     CHECK(fmt::format("{:>8}|{:.<8}|{:.4}|{}", bytes{512}, weir::memory_space::managed, some_state(false), pool.report()) ==
           "   512 B|managed.|pool|" + std::string(pool.report()));
-}
-#endif
-
-#ifdef __cpp_lib_format
-TEST_CASE("format: std::format prints them with the format of a string") {
-    CHECK(std::format("{}|{:>8}|{}", some_state(true), bytes{512}, weir::memory_space::device) ==
-          std::string(full_line) + "|   512 B|device");
 }
 #endif

@@ -37,6 +37,7 @@ std::uintptr_t map_or_die(std::uintptr_t hint, std::size_t bytes, int protection
         std::fprintf(stderr, "simulated device: %zu bytes of address space are not to be had\n", bytes);
         std::abort();
     }
+    syscall(SYS_madvise, at, bytes, MADV_DONTDUMP); // a core file has no device's memory, here as with a GPU
     return at;
 }
 

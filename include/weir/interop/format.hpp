@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How do sizes, states and reports print with iostreams, {fmt} and std::format?
+// How do sizes, states and reports print with iostreams and {fmt}?
 //
 // As they read in weir's own reports. A state prints as a line, with the largest live blocks in lines of their own where it
 // lists them ('full_state'), a report ('text') as it is, and a size with its unit if it is marked as one. A stream's width and
@@ -10,9 +10,8 @@
 //     std::cout << std::setw(10) << weir::interop::format::bytes{n} << '\n';       //   1.50 MiB
 //     fmt::print("{}\n{:>10}\n", pool.state(), weir::interop::format::bytes{n});
 //
-// This header includes none of the three. Include it after <fmt/format.h> or <format>: it defines formatters for what is there
-// at its first inclusion. They take the format of a string: fill, alignment, width, precision. std::format is untested: no
-// compiler that weir is tested with has it.
+// This header includes neither. Include it after <fmt/format.h>: it defines formatters if that is there at its first inclusion.
+// They take the format of a string: fill, alignment, width, precision.
 //
 // cost:      the text is made for each print.
 // not for:   files that other programs read: print the members of the state.
@@ -23,10 +22,6 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
 #include <weir/resource/report_text.hpp>
-#ifdef __cpp_lib_format
-#include <format>
-#include <string_view>
-#endif
 
 namespace weir {
 inline namespace v0 {
@@ -90,16 +85,4 @@ template <>
 struct fmt::formatter<weir::memory_space> : fmt::formatter<weir::text> {};
 template <>
 struct fmt::formatter<weir::interop::format::bytes> : fmt::formatter<weir::text> {};
-#endif
-
-#ifdef __cpp_lib_format
-template <>
-struct std::formatter<weir::text>
-    : weir::interop::format::detail::formatter<std::formatter<std::string_view>, std::string_view> {};
-template <>
-struct std::formatter<weir::memory_report> : std::formatter<weir::text> {};
-template <>
-struct std::formatter<weir::memory_space> : std::formatter<weir::text> {};
-template <>
-struct std::formatter<weir::interop::format::bytes> : std::formatter<weir::text> {};
 #endif

@@ -10,8 +10,8 @@
 //
 // invariant: only 'resume' takes it beyond its limit; every block lies in memory that is held; a failed call changes no block.
 // order:     a block is for work enqueued on its stream after the allocation, and its free comes after work enqueued before it.
-// cost:      a first try that succeeds costs the reuse rule's 'take'. Growth costs driver calls (supply.hpp), and wholly free
-//            chunks may move or go back for it.
+// cost:      a first try that succeeds costs the reuse rule's 'take'. Growth costs driver calls (chunk_supply.hpp), and
+//            wholly free chunks may move or go back for it.
 // not for:   watching or steering: layers do that.
 
 #include <cstddef>

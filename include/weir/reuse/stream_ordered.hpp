@@ -20,8 +20,7 @@
 // To settle is to wait until no work uses what was freed. Two kinds of blocks are outside the ladder. A stranded block is one
 // of whose last use no event tells; only 'settle' frees it, by waiting for all work of the device. A lost block is handed out
 // to nobody: a graph may use it at each launch, or CUDA did not say whether one does, or the host had no memory to note it.
-//            Once
-// CUDA says that nothing is left of the graph, the block is stranded.
+// Once CUDA says that nothing is left of the graph, the block is stranded.
 //
 // invariant: bytes are in at most one set. What a set offers to its own stream is safe for that stream without a wait.
 // order:     whoever takes bytes from another stream's set comes after that set's event. Either it was reached, or the

@@ -10,7 +10,7 @@
 // invariant: a chunk goes back only when no work uses any byte of it; a failed call keeps no chunk that it got.
 // order:     one thread at a time.
 // cost:      O(chunks), and the upstream's calls.
-// not for:   how much to get, or which chunk should leave: supply.hpp and growth_in_place.hpp decide.
+// not for:   how much to get, or which chunk should leave: chunk_supply.hpp and growth_in_place.hpp decide.
 
 #include <cstddef>
 #include <weir/base/growing_array.hpp>

@@ -15,7 +15,7 @@
 // invariant: a chunk moves only when no work uses any byte of it; if step 3 fails nothing has changed.
 // order:     one thread at a time.
 // cost:      driver calls, and O(chunks) for each.
-// not for:   chunks of their own: see supply.hpp.
+// not for:   chunks of their own: see chunk_supply.hpp.
 
 #include <cstddef>
 #include <weir/base/hole_watch.hpp>

@@ -33,7 +33,7 @@ namespace weir {
 inline namespace v0 {
 namespace supply {
 
-/// One thread at a time. `Supply`: that of supply.hpp. Members that begin or end a suspension need one that can suspend.
+/// One thread at a time. `Supply`: that of chunk_supply.hpp. Members that begin or end a suspension need one that can suspend.
 template <class Supply, class Rule>
 class suspension {
 public:

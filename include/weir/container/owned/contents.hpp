@@ -21,7 +21,7 @@
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/owned/element.hpp>
-#include <weir/container/owned/ordered_copy.hpp>
+#include <weir/order/ordered_copy.hpp>
 #include <weir/container/owned/pooled.hpp>
 #include <weir/order/order_after.hpp>
 #include <weir/runtime/check.hpp>
@@ -119,7 +119,7 @@ protected:
         } else {
             runtime::device_scope const here(this->home());
             check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, this->stream().get()), "cudaMemcpyAsync",
-                  if_no_such_memory);
+                  order::if_no_such_memory);
         }
     }
 
@@ -128,7 +128,7 @@ protected:
         if constexpr (by_host)
             copy(to, from.data, from.size);
         else
-            container::detail::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
+            order::copy_in_order(to, this->device(), this->placed(), from.data, from.device, from.user, from.size);
     }
 
 private:

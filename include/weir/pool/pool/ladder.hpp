@@ -10,7 +10,7 @@
 // invariant: a climb that fails leaves the pool's blocks as they were. If the pool can never hold such a block, nobody waits,
 //            and no chunk goes back.
 // order:     one thread at a time searches and grows; the others find what it got.
-// cost:      see the reuse rule and supply.hpp; at most 16 waits.
+// cost:      see the reuse rule and chunk_supply.hpp; at most 16 waits.
 // not for:   the first try, which is all that most allocations need.
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
-#include <weir/container/owned/ordered_copy.hpp>
+#include <weir/order/ordered_copy.hpp>
 #include <weir/runtime/wait.hpp>
 
 using weir::any_device;
@@ -43,7 +43,7 @@ void fill(block const& where, int value, placed_stream const& by) {
     check_cuda(cudaMemsetAsync(where.p, value, bytes, by.stream.get()), "cudaMemsetAsync");
 }
 void copy(block const& to, placed_stream const& target, block const& from, placed_stream const& source) {
-    weir::container::detail::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
+    weir::order::copy_in_order(to.p, to.device, target, from.p, from.device, source, bytes);
 }
 
 } // namespace
@@ -60,7 +60,7 @@ TEST_CASE("ordered_copy: comes after both streams' work so far and before their 
             weir::synchronize(a);
             CHECK(to.last() == value);
         }
-        weir::container::detail::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
+        weir::order::copy_in_order(nullptr, 0, {a, 0}, nullptr, 0, {b, 0}, 0); // nothing
     });
 }
 

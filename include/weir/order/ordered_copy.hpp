@@ -26,7 +26,7 @@
 
 namespace weir {
 inline namespace v0 {
-namespace container::detail {
+namespace order {
 
 inline constexpr char const* if_no_such_memory =
     "the source or the target is not live memory of that size, or lies on a device whose memory the current one cannot use; "
@@ -75,6 +75,6 @@ inline void copy_in_order(void* to, int here, order::placed_stream const& target
     }
 }
 
-} // namespace container::detail
+} // namespace order
 } // namespace v0
 } // namespace weir
