@@ -225,5 +225,17 @@ class converting_view;
 template <class Element, class Storage>
 class stored_vector; // defined, as the two above, in <weir/staging.hpp>
 
+namespace stable { // defined in <weir/stable.hpp>
+class page_pool;
+class page_pool_options;
+template <class T>
+class append_end;
+template <class T>
+class append_view;
+} // namespace stable
+class stable_buffer;
+template <class T>
+class stable_vector;
+
 } // namespace v0
 } // namespace weir

@@ -47,18 +47,20 @@ MAY_INCLUDE = {
     "container": ["base", "runtime", "order", "resource"],
     "converting": ["base", "runtime", "order", "resource", "container"],
     "staging": ["base", "runtime", "order", "resource", "container", "converting"],
-    "multi_device": ["base", "runtime", "order", "resource", "container", "converting", "staging"],
-    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "multi_device"],
+    "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "container"],
+    "multi_device": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable"],
+    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable", "multi_device"],
     "fwd.hpp": [],
     "recipes": CORE,
     "recipes.hpp": ["recipes", "driver"],
     "make_pool.hpp": CORE + ["recipes.hpp"],
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
+    "stable.hpp": ["stable"],
     "multi_device.hpp": ["multi_device"],
 }
 
-WHOLE = ["supply", "trace", "converting", "recipes"]
+WHOLE = ["supply", "trace", "converting", "recipes", "stable"]
 
 # What users of a part name beside it -> that part; all of a room where it ends in a slash.
 WORDS = {
@@ -86,7 +88,7 @@ PUBLIC = {
 }
 
 CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "driver", "graph", "layer", "container",
-        "converting", "staging", "multi_device", "recipes", "interop"]
+        "converting", "staging", "stable", "multi_device", "recipes", "interop"]
 MOST_ROOMS = 16  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
@@ -234,12 +236,12 @@ def main():
     results += [(f"rooms: {path.relative_to(top)}/", f"{len(rooms)} headers; {MOST_ROOMS} at most" if len(rooms) > MOST_ROOMS else "")
                 for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
-    staging, several = reached(top, "staging.hpp"), reached(top, "multi_device.hpp")
+    staging = reached(top, "staging.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
-    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "multi_device")]
-    lost = [n for n in names if n.split("/")[0] == "staging" and n not in staging and not n.endswith(".cuh")]  # nvcc's alone
-    lost_of_several = [n for n in names if n.split("/")[0] == "multi_device" and n not in several]
-    complaint = "\n".join([f"multi_device.hpp does not reach {n}" for n in lost_of_several] + [f"staging.hpp does not reach {n}" for n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
+    beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable", "multi_device")]
+    lost = [(room, n) for room in ("staging", "stable", "multi_device") for n in names  # .cuh: nvcc's alone
+            if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp")]
+    complaint = "\n".join([f"{room}.hpp does not reach {n}" for room, n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))
     close_with(results)
 

@@ -109,6 +109,34 @@ TEST_CASE("virtual_memory: a chunk moves right behind another, its memory with i
     });
 }
 
+TEST_CASE("virtual_memory: addresses without memory get some, which moves between them and goes") {
+    support::every_schedule([] {
+        virtual_memory upstream;
+        support::scoped_stream const s;
+        void* const first = upstream.take_addresses(4 * page);
+        void* const second = upstream.take_addresses(2 * page);
+        REQUIRE(first != nullptr);
+        REQUIRE(second != nullptr);
+        REQUIRE(upstream.restore(behind(first, 2 * page), page));
+        check_cuda(cudaMemsetAsync(behind(first, 2 * page), 5, page, s), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        REQUIRE(upstream.remap(behind(first, 2 * page), page, behind(second, page)));
+        unsigned char last = 0;
+        check_cuda(cudaMemcpyAsync(&last, behind(second, 2 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        CHECK(last == 5);
+        CHECK_FALSE(upstream.remap(behind(first, 2 * page), page, second)); // nothing is there any more
+        REQUIRE(upstream.restore(first, page));
+        CHECK_FALSE(upstream.remap(first, page, behind(second, page))); // memory is there
+        CHECK(upstream.withdraw(first, page));
+        CHECK(upstream.withdraw(behind(second, page), page));
+        upstream.abandon(first, 4 * page);
+        upstream.abandon(second, 2 * page);
+        CHECK(upstream.take_addresses(6 * page) == first); // addresses join again
+        upstream.abandon(first, 6 * page);
+    });
+}
+
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("virtual_memory: a move takes no memory, so it works on a full device") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_memory(4 * page));

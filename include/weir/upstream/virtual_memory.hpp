@@ -167,6 +167,25 @@ public:
         return state_->map.map(place, in_doubt);
     }
 
+    /// Addresses with no memory behind them, as those of a chunk that was withdrawn; `bytes` must be a multiple of the
+    /// granularity. Null if the process has no more, or 'extends' is false. Throws cuda_error; std::bad_alloc.
+    void* take_addresses(std::size_t bytes) {
+        if (!extends())
+            return nullptr;
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        return reinterpret_cast<void*>(state_->take(bytes, 1).offset);
+    }
+
+    /// Takes the memory of a chunk away and puts it behind `to`, addresses of 'take_addresses' or of a chunk that was
+    /// withdrawn. The chunk counts as withdrawn then. No work may use it. False if CUDA refused, or the host has no memory: the
+    /// chunk is where it was. (Its memory may be behind `to` as well; 'withdraw' it there.)
+    bool remap(void* chunk, std::size_t bytes, void* to) noexcept {
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        bool in_doubt = false;
+        return state_->map.move(base::range{reinterpret_cast<std::size_t>(chunk), bytes},
+                                base::range{reinterpret_cast<std::size_t>(to), bytes}, in_doubt);
+    }
+
     /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of such a chunk. If the host has no memory to
     /// note that they are free, they are never used again.
     void abandon(void* pages, std::size_t bytes) noexcept {
@@ -225,6 +244,17 @@ private:
             addresses.make_room(stuck.size() + pieces + 2); // a place that is stuck keeps its own room
         }
 
+        // Addresses for up to `pieces` chunks; an empty range if the process has no more.
+        base::range take(std::size_t bytes, std::size_t pieces) {
+            addresses.forget();
+            base::range place = addresses.take(bytes);
+            if (!place && addresses.more(bytes)) {
+                make_room(pieces);
+                place = addresses.take(bytes);
+            }
+            return place;
+        }
+
         // Maps memory behind a place that was taken. If that fails, the place is free again.
         bool fill(base::range place, std::size_t piece_bytes) {
             std::size_t filled = 0;
@@ -267,7 +297,6 @@ private:
             return base::range{place.offset + at, rest < piece_bytes ? rest : piece_bytes};
         }
 
-
         base::mutex lock; // guards the rest
         upstream::detail::memory_map map;
         upstream::detail::reservations addresses{map};
@@ -284,11 +313,7 @@ private:
         state_->addresses.forget();
         if (!state_->prepare(bytes, piece_bytes))
             return nullptr;
-        base::range place = state_->addresses.take(bytes);
-        if (!place && state_->addresses.more(bytes)) {
-            state_->make_room(bytes / piece_bytes);
-            place = state_->addresses.take(bytes);
-        }
+        base::range const place = state_->take(bytes, bytes / piece_bytes);
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 

@@ -43,14 +43,15 @@ struct copy_source {
 
 /// A container's bytes. Members block the host only in these cases: their name ends in '_sync'; CUDA stages a copy from or to
 /// memory that is not page-locked; or a copy failed half way, and its end is awaited. Offsets and sizes are in bytes.
-template <memory_space Space>
-class contents : public pooled<Space> {
+/// `Owner`: who has the memory; it has what this uses of 'pooled'.
+template <memory_space Space, class Owner = pooled<Space>>
+class contents : public Owner {
 protected:
     static constexpr bool by_host = base::host_accessible(Space);
     template <memory_space>
     friend class growing_bytes; // which copies from containers of other memory
 
-    using pooled<Space>::pooled;
+    using Owner::Owner;
 
     /// The contents, for another container to copy.
     copy_source as_source() const { return {this->block_.data, this->block_.size, this->placed(), this->device()}; }

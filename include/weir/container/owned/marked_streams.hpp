@@ -40,19 +40,14 @@ public:
     /// usage_error while `user` is captured, except if it is captured into the same graph as `own` and the pool cannot be
     /// told; also what the pool's 'used_on' throws; std::bad_alloc. Nothing is listed then.
     void add(any_pool_ref pool, void* p, order::placed_stream const& own, order::placed_stream const& user) {
-        bool const own_in_graph = own.is_in_graph();
-        if (user == own && own_in_graph)
-            return; // the block is freed in the same graph
-        bool const in_graph = !pool.has_used_on() && own_in_graph;
-        runtime::device_scope const there(user.device);
-        if (in_graph)
-            order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
-        order::stream_mark const fresh =
-            in_graph ? order::stream_mark::of_captured(user.stream) : order::stream_mark(user.stream);
-        marks_.reserve_more(1); // so that nothing can fail once the pool was told
-        if (p && pool.has_used_on())
-            pool.used_on(p, user.stream);
-        order::add_mark(marks_, fresh);
+        list(own, user, pool.has_used_on(), [&] {
+            if (p && pool.has_used_on())
+                pool.used_on(p, user.stream);
+        });
+    }
+    /// The same for a container whose memory comes from no such pool: only 'make_wait' looks at the list.
+    void add(order::placed_stream const& own, order::placed_stream const& user) {
+        list(own, user, false, [] {});
     }
 
     /// Tells the pool that all listed streams use the new block `p`. Whether the pool knows all of them now: not if it cannot
@@ -100,6 +95,23 @@ public:
     }
 
 private:
+    // Lists `user`, and calls tell() before that can be seen. `waits_elsewhere`: whether who is told waits, and not `own`.
+    template <class Tell>
+    void list(order::placed_stream const& own, order::placed_stream const& user, bool waits_elsewhere, Tell const& tell) {
+        bool const own_in_graph = own.is_in_graph();
+        if (user == own && own_in_graph)
+            return; // the block is freed in the same graph
+        bool const in_graph = !waits_elsewhere && own_in_graph;
+        runtime::device_scope const there(user.device);
+        if (in_graph)
+            order::detail::require_same_graph(own, runtime::capture_of(user.stream).id);
+        order::stream_mark const fresh =
+            in_graph ? order::stream_mark::of_captured(user.stream) : order::stream_mark(user.stream);
+        marks_.reserve_more(1); // so that nothing can fail once the pool was told
+        tell();
+        order::add_mark(marks_, fresh);
+    }
+
     // Where a block is freed: not on a stream outside a graph that uses it.
     struct freeing {
         stream_ref on;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// What do all stable containers have in common: a span of addresses, pages behind its beginning, a stream, and who else uses
+// them?
+//
+// The span is reserved as the container is made, for all that it may ever hold. Pages are put behind it from the first address
+// on, and taken away from the end. The container's stream orders what is given back: an event on it tells the pool when the
+// pages may go elsewhere. It waits for the other streams that use the container first.
+//
+// invariant: size <= capacity, a number of whole pages; the bytes up to the capacity have memory behind them.
+// invariant: the address stays the same from the making to the end. A container that was moved from is empty and has none; it
+//            gets a span as it grows.
+// order:     'stream', 'set_stream', 'used_on' and 'last_used_on' are as in container/owned/pooled.hpp, for a pool that cannot
+//            be told of other streams.
+// cost:      a give-back: an event, and a record of some 100 bytes on the host.
+// not for:   use from several threads at a time.
+
+#include <cstddef>
+#include <utility>
+#include <weir/base/error.hpp>
+#include <weir/base/memory_space.hpp>
+#include <weir/base/shared.hpp>
+#include <weir/base/size.hpp>
+#include <weir/base/swap.hpp>
+#include <weir/base/text.hpp>
+#include <weir/container/owned/marked_streams.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/runtime/capture.hpp>
+#include <weir/runtime/stream.hpp>
+#include <weir/stable/page_pool.hpp>
+
+namespace weir {
+inline namespace v0 {
+namespace stable::detail {
+
+/// The base class of stable containers. Not copyable. A move takes memory, pool and stream along.
+class mapped_span {
+public:
+    /// Where the memory can be used.
+    static constexpr memory_space space = memory_space::device;
+
+    /// The pool that the pages come from and go back to. The container keeps it alive.
+    page_pool pool() const noexcept { return pool_; }
+
+    /// The stream that the container's own work is enqueued on, and that orders what it gives back.
+    stream_ref stream() const noexcept { return stream_.stream; }
+
+    /// The same stream, together with its device if it is a default stream. For 'order_after'.
+    order::placed_stream const& placed() const noexcept { return stream_; }
+
+    /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far. Waits at most for
+    /// room in a full queue. Throws cuda_error; usage_error for the host; usage_error if `stream` is being captured while the
+    /// present stream is not, or the other way round. If it throws, the stream is unchanged.
+    void set_stream(stream_ref stream) {
+        order::placed_stream const later = placed_on(stream);
+        if (has_held_memory_)
+            order_after(later, stream_);
+        stream_ = later;
+    }
+
+    /// Says that work on another stream uses the container. Each later give-back, when it shrinks and when it ends, waits for
+    /// all work that was enqueued on `stream` by then: the container's own stream does. One call is enough, before or after the
+    /// launches. `stream` must live until the container ends. Waits at most for room in a full queue. Throws usage_error if
+    /// `stream` is being captured, unless the own stream is in the same capture; cuda_error; std::bad_alloc.
+    void used_on(stream_ref stream) {
+        if (!stream.is_host()) // whose uses are over when it gives back
+            users_.add(stream_, order::placed_stream::now(stream));
+    }
+
+    /// The same for the work that is enqueued on `stream` so far: the own stream waits for it at once. Call it after the last
+    /// launch there. The stream may end sooner than the container. Throws usage_error if one of the two is being captured and
+    /// the other is not, or into another graph; cuda_error.
+    void last_used_on(stream_ref stream) {
+        if (!stream.is_host())
+            order_after(stream_, order::placed_stream::now(stream));
+    }
+
+    /// The most bytes that the container can hold.
+    std::size_t max_bytes() const noexcept { return max_bytes_; }
+
+protected:
+    /// The container's contents are the first `size` of `capacity` bytes.
+    struct block {
+        std::byte* data = nullptr;
+        std::size_t size = 0;
+        std::size_t capacity = 0;
+    };
+
+    /// `max_bytes`: rounded up to whole pages; 0: as much as the device has, or the pool's limit admits. Throws usage_error if
+    /// `stream` is the host, out_of_memory if the process has no addresses left, cuda_error, std::bad_alloc.
+    mapped_span(page_pool const& pool, stream_ref stream, std::size_t max_bytes)
+        : pool_(pool), stream_(placed_on(stream)), max_bytes_(max_bytes != 0 ? max_bytes : usual_bytes()) {
+        max_bytes_ = whole_pages(max_bytes_ < base::most_addresses ? max_bytes_ : base::most_addresses);
+        open();
+    }
+    mapped_span(mapped_span&& other) noexcept
+        : pool_(other.pool_), stream_(other.stream_), max_bytes_(other.max_bytes_), users_(std::move(other.users_)),
+          span_(std::move(other.span_)), spare_(std::move(other.spare_)), block_(std::exchange(other.block_, block())),
+          has_held_memory_(std::exchange(other.has_held_memory_, false)) {}
+    mapped_span& operator=(mapped_span&& other) noexcept {
+        mapped_span taken(std::move(other));
+        base::swap_values(pool_, taken.pool_);
+        base::swap_values(stream_, taken.stream_);
+        base::swap_values(max_bytes_, taken.max_bytes_);
+        base::swap_values(users_, taken.users_);
+        base::swap_values(span_, taken.span_);
+        base::swap_values(spare_, taken.spare_);
+        base::swap_values(block_, taken.block_);
+        base::swap_values(has_held_memory_, taken.has_held_memory_);
+        return *this;
+    }
+    ~mapped_span() {
+        if (!span_)
+            return;
+        give_back_beyond(0, {});
+        core().close(span_);
+    }
+
+    /// Makes the capacity at least `bytes`. The size stays. Throws usage_error if that is more than 'max_bytes', and what
+    /// page_core::commit throws; nothing has changed then.
+    void commit(std::size_t bytes) {
+        if (bytes > max_bytes_)
+            throw usage_error("weir: a stable container of at most " + base::exact_bytes_text(max_bytes_) + " cannot hold " +
+                              base::exact_bytes_text(bytes) + "; name more as it is made");
+        if (!span_)
+            open();
+        std::size_t const capacity = whole_pages(bytes);
+        core().commit(*span_, block_.capacity, capacity);
+        block_.capacity = capacity;
+        has_held_memory_ = true;
+    }
+
+    /// A record for 'give_back_beyond'. Throws std::bad_alloc.
+    static base::shared<last_use> spare_record() { return base::shared<last_use>::make(); }
+
+    /// Gives back the pages that no byte in front of `bytes` needs, behind the work that is on the stream. `next`: a record
+    /// that was not used; none if nothing is given back later. Waits at most for room in a full queue, unless CUDA fails.
+    void give_back_beyond(std::size_t bytes, base::shared<last_use> next) noexcept {
+        std::size_t const kept = whole_pages(bytes);
+        if (kept >= block_.capacity)
+            return;
+        stream_ref const last = users_.make_wait(stream_);
+        spare_->note(last == stream_.stream ? stream_ : order::placed_stream(last));
+        core().give(*span_, kept, block_.capacity, spare_);
+        spare_ = std::move(next);
+        block_.capacity = kept;
+    }
+
+    /// Whether 'give_back_beyond' would give something back.
+    bool has_pages_beyond(std::size_t bytes) const noexcept { return whole_pages(bytes) < block_.capacity; }
+
+    int device() const noexcept { return pool_.device(); }
+    /// The device to make current for calls.
+    int home() const noexcept { return device(); }
+
+private:
+    page_core& core() const noexcept { return *pool_.core_; }
+
+    std::size_t whole_pages(std::size_t bytes) const noexcept { return base::align_up(bytes, pool_.page_bytes()); }
+    std::size_t usual_bytes() const noexcept {
+        std::size_t const all = core().most_bytes() < base::most_addresses ? core().most_bytes() : unknown_device_bytes;
+        std::size_t const most = all < pool_.limit_bytes() ? all : pool_.limit_bytes();
+        return most != 0 ? most : 1;
+    }
+
+    void open() {
+        base::shared<last_use> spare = spare_record();
+        span_ = core().open(max_bytes_);
+        spare_ = std::move(spare);
+        block_.data = reinterpret_cast<std::byte*>(span_->addresses.offset);
+    }
+
+    // A default stream is that of the memory's device.
+    order::placed_stream placed_on(stream_ref stream) const {
+        if (stream.is_host())
+            throw usage_error("weir: a container gives its memory back on a stream, and 'on_host' is none; name the stream "
+                              "whose work uses the container last, or cudaStreamLegacy");
+        return {stream, pool_.device()};
+    }
+
+    static constexpr std::size_t unknown_device_bytes = 64 * GiB; // if CUDA does not say what the device has
+
+    page_pool pool_;
+    order::placed_stream stream_;
+    std::size_t max_bytes_;
+    container::detail::marked_streams users_;
+    base::shared<span> span_;      // none: the container was moved from
+    base::shared<last_use> spare_; // for the next give-back, so that the end allocates nothing
+
+protected:
+    block block_;
+
+private:
+    bool has_held_memory_ = false; // so that work on the stream may use it, or pages that were given back
+};
+
+} // namespace stable::detail
+} // namespace v0
+} // namespace weir

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// The view under threads of the host; append_end.cpp has it in kernels' stand-ins.
+
+#include <algorithm>
+#include <stable/scene.hpp>
+
+using weir::stable::append_view;
+
+static_assert(std::is_trivially_copyable_v<append_view<int>>);
+
+TEST_CASE("append_view: threads get places of their own, side by side, and what found none is counted") {
+    constexpr int threads = 4, each = 1000;
+    for (std::size_t const room : {std::size_t{threads * each}, std::size_t{1500}, std::size_t{0}}) {
+        std::vector<int> row(room, -1);
+        unsigned long long end = 0;
+        append_view<int> const view(row.data(), row.size(), &end);
+        std::vector<std::thread> running;
+        std::vector<std::size_t> kept(threads);
+        for (int who = 0; who < threads; ++who)
+            running.emplace_back([&, who] {
+                for (int i = 0; i < each; ++i)
+                    kept[static_cast<std::size_t>(who)] += view.push(who * each + i);
+            });
+        for (std::thread& one : running)
+            one.join();
+        CHECK(end == threads * each);
+        CHECK(std::accumulate(kept.begin(), kept.end(), std::size_t{0}) == room);
+        std::sort(row.begin(), row.end());
+        CHECK(std::unique(row.begin(), row.end()) == row.end());
+        CHECK((row.empty() || row.front() >= 0));
+    }
+}
+
+TEST_CASE("append_view: several places at once are all there or none, and no sum goes round") {
+    int row[10] = {};
+    unsigned long long end = 3;
+    append_view<int> const view(row, 10, &end);
+    CHECK(view.data() == row);
+    CHECK(view.capacity() == 10);
+    CHECK(view.take() == row + 3);
+    CHECK(view.take(4) == row + 4);
+    CHECK(view.take(3) == nullptr);
+    CHECK(end == 11);
+    CHECK(view.take(0) == nullptr);
+    CHECK(view.take() == nullptr);
+    CHECK(end == 12);
+}
