@@ -88,6 +88,19 @@ TEST_CASE("sized: blocks that end with a scope are forgotten") {
     CHECK(pool.bytes_of(kept) == 0);
 }
 
+TEST_CASE("sized: 'rewind' to a mark that is none any more forgets nothing") {
+    weir::layer::sized<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate>> pool;
+    auto const outer = pool.mark();
+    static_cast<void>(pool.allocate(on_host, 10));
+    auto const inner = pool.mark();
+    pool.rewind(outer);
+    void* const p = pool.allocate(on_host, 100);
+    pool.rewind(inner);
+    CHECK(pool.bytes_of(p) == 100);
+    pool.deallocate(on_host, p);
+    CHECK(pool.state().live_blocks == 0);
+}
+
 TEST_CASE("sized: threads free what others allocated") {
     weir::layer::sized<weir::device_pool> pool;
     std::vector<std::thread> threads;

@@ -96,8 +96,8 @@ public:
     template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
-        this->pool_.rewind(to.point);
-        forget_after(to.entered);
+        if (this->ended_by([&](P& pool) { pool.rewind(to.point); }).live_blocks != 0) // else it is none any more
+            forget_after(to.entered);
     }
     template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>
     void clear() {
