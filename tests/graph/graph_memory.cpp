@@ -670,6 +670,26 @@ TEST_CASE("graph_memory: per-thread streams share a name and no bytes") {
     });
 }
 
+TEST_CASE("graph_memory: the legacy stream beside a blocking stream's capture is refused as one that is not captured") {
+    support::every_schedule([] {
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        cudaStream_t blocking = nullptr;
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
+        {
+            support::capture graph(blocking);
+            CHECK_THROWS_WITH_AS(memory.share(cudaStreamLegacy, 1), doctest::Contains("begin the capture first"),
+                                 weir::usage_error);
+            CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(cudaStreamLegacy, 256)),
+                                 doctest::Contains("or begin the capture first"), weir::usage_error);
+            CHECK_THROWS_AS(memory.release(cudaStreamLegacy), weir::usage_error);
+            CHECK_THROWS_AS(static_cast<void>(memory.try_release(cudaStreamLegacy)), weir::usage_error);
+            CHECK(graph.unbroken());
+        }
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+    });
+}
+
 TEST_CASE("graph_memory: blocks that are still out at the end are reported") {
     support::every_schedule([] {
         support::scoped_stream const s;

@@ -81,6 +81,7 @@ TEST_CASE("capture: the legacy stream counts as captured while a stream that wai
         support::capture graph(blocking);
         CHECK(is_capturing(cudaStreamLegacy));
         CHECK(is_capturing(cudaStream_t{}));
+        CHECK(weir::runtime::capture_of(cudaStreamLegacy).id == 0); // it is never captured itself
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         CHECK(graph.unbroken());
         CHECK_FALSE(is_capturing(cudaStreamLegacy));

@@ -77,9 +77,10 @@ struct capture {
     cudaGraph_t graph = nullptr;
 };
 
-/// The capture of `stream`; none if there is none or it is broken, and for the host. Never blocks. Throws cuda_error.
+/// The capture of `stream`; none if there is none or it is broken, for the host, and for the legacy stream, which is never
+/// captured itself. Never blocks. Throws cuda_error.
 inline capture capture_of(stream_ref stream) {
-    if (!is_capturing(stream))
+    if (runtime::is_legacy(stream) || !is_capturing(stream))
         return {};
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     capture now;
