@@ -12,6 +12,7 @@
 #include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 #include <weir/container/vector.hpp>
@@ -652,20 +653,42 @@ TEST_CASE("graph_memory: a doubled free takes no count below zero, and the memor
     });
 }
 
-TEST_CASE("graph_memory: per-thread streams share a name and no bytes") {
+TEST_CASE("graph_memory: a thread's own default stream has its bytes again, and another thread's only behind what used them") {
     support::every_schedule([] {
+        constexpr std::size_t most = 2 * MiB - KiB; // of a chunk
+        cudaStream_t const own = cudaStreamPerThread;
         weir::device_pool pool;
         weir::graph_memory memory(pool);
+        support::scoped_stream const fork, join; // their only use is to be waited for
         {
-            recording graph(cudaStreamPerThread);
-            void* const a = memory.allocate(cudaStreamPerThread, 64 * KiB);
-            memory.deallocate(cudaStreamPerThread, a, 64 * KiB);
-            void* const b = memory.allocate(cudaStreamPerThread, 64 * KiB); // another thread's, for all that is known
-            CHECK(a != b);
-            memory.deallocate(cudaStreamPerThread, b, 64 * KiB);
+            recording graph(own);
+            void* const a = memory.allocate(own, most);
+            fill(a, 1, most, own);
+            memory.deallocate(own, a, most);
+            CHECK(memory.allocate(own, most) == a);
+            weir::order_after(fork, own);
+            fill(a, 2, most, own);
+            memory.deallocate(own, a, most);
+            std::thread([&] {
+                weir::order_after(own, fork);
+                void* const b = memory.allocate(own, most);
+                CHECK(a != b); // it runs beside the second
+                fill(b, 3, most, own);
+                memory.deallocate(own, b, most);
+                weir::order_after(join, own);
+            }).join();
+            weir::order_after(own, join);
+            void* const both[] = {memory.allocate(own, most), memory.allocate(own, most)};
+            CHECK((both[0] == a || both[1] == a));
+            for (void* const each : both) {
+                fill(each, 4, most, own);
+                memory.deallocate(own, each, most);
+            }
             graph.end();
+            graph.launch(own);
+            drain(own);
         }
-        memory.release(cudaStreamPerThread);
+        memory.release(own);
         CHECK(pool.in_use_bytes() == 0);
     });
 }

@@ -6,7 +6,8 @@
 // A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
 // graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
 // that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on the
-// streams of one capture. Bytes freed on a stream are handed out again on that one, or on one that has waited for it since.
+// streams of one capture. Bytes freed on a stream are handed out again for nodes that run behind the last free there: mostly its
+// own later ones, or those of a stream that has waited for it since.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -20,8 +21,9 @@
 //
 // invariant: no byte of it goes to anyone else before it is released; within a capture, only behind the nodes that used it.
 // order:     as in the graph. What is freed outside the captures is for the id's next capture, or the pool after the release.
-// cost:      two or three questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk, and before a chunk of a
-//            capture of several streams two questions a node; none of it breaks the capture.
+// cost:      three or four questions to CUDA a call, and one more for each node that the stream captured since its last call;
+//            two CUDA calls a capture, the pool's cost a chunk, and before a chunk of a capture of several streams at most a
+//            question for each node; none of it breaks the capture.
 // not for:   two graphs without ids: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
@@ -109,8 +111,8 @@ public:
         shared_.push_back(std::move(fresh));
     }
 
-    /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and if the pool has no
-    /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
+    /// A block of `bytes` bytes for work that is captured behind the present end of `stream`; null for zero bytes and if the
+    /// pool has no room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
     /// or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         base::require_power_of_two(alignment);
@@ -137,8 +139,8 @@ public:
         return reinterpret_cast<void*>(group_of(now).take(now, stream, bytes, alignment, fresh.block).offset);
     }
 
-    /// Takes a block back, for later allocations in the same capture, on `stream` or on one that waits for it after this. A
-    /// block of the pool may be freed here too, by the capture that uses it last: it goes back to the pool at the release.
+    /// Takes a block back, for later allocations in the same capture, on `stream` or on one that waits for it after its last
+    /// free. A block of the pool may be freed here too, by the capture that uses it last: it goes back to the pool at the release.
     /// After a free outside a capture the release, or the id's next capture, waits for what `stream` did so far (a default
     /// stream means two: the pool's device's and the current device's). After one in another capture, or if CUDA fails twice,
     /// only 'release' gives back. Waits at most for room in a full queue.

@@ -19,6 +19,7 @@
 #include <weir/base/range.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/graph/graph_memory/branch_end.hpp>
 #include <weir/graph/graph_memory/captured_streams.hpp>
 #include <weir/graph/graph_memory/held_blocks.hpp>
 #include <weir/graph/graph_memory/last_uses.hpp>
@@ -83,9 +84,8 @@ public:
         owners_.require(now);
         owners_.watch(now); // before anything of the graph's is held
         if (fresh.p) {
-            Placement& free = streams_.free_of(stream);
             held_.reserve();
-            free.add(fresh.bytes_of());
+            streams_.add(stream, fresh.bytes_of());
             held_.add_chunk(std::exchange(fresh, {}));
         }
         base::range const block = streams_.take(stream, bytes, alignment);
@@ -102,11 +102,14 @@ public:
         used_.not_below_zero();
         users const last = note_uses(stream);
         try {
-            if (last == users::capture && !runtime::is_per_thread(stream)) // which is the name of a stream of each thread
-                streams_.give(stream, block);
+            branch_end now;
+            if (last == users::capture)
+                graph::detail::visit_meant(stream, device_, [&] { now.add(stream); });
+            if (last == users::capture && now.is_known())
+                streams_.give(stream, block, std::move(now));
             else if (last != users::unknown && id_ != 0)
                 streams_.give_to_next(block);
-        } catch (...) { // no host memory: the bytes stay unused until the release
+        } catch (...) { // no host memory, or CUDA fails: the bytes stay unused until the release
         }
     }
 
