@@ -88,7 +88,7 @@ public:
         for (watched const& each : watched_)
             if (!each.life.is_over())
                 return false;
-        return !another_ && has(runtime::capture{owner_, nullptr});
+        return !another_ && (owner_ == 0 || has(runtime::capture{owner_, nullptr})); // where it failed, nobody watches
     }
 
 private:
