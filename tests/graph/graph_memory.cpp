@@ -832,6 +832,39 @@ TEST_CASE("graph_memory: a default stream that frees outside the capture means t
         }
 }
 
+TEST_CASE("graph_memory: a default stream that releases means that of the pool's device, too, and comes behind all that was noted") {
+    for (cudaStream_t const by_default : {cudaStreamLegacy, cudaStreamPerThread})
+        for (bool const last : {false, true}) {
+            CAPTURE(last);
+            simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+            support::scoped_stream const s, other;
+            weir::device_pool pool;
+            memory_of memory(pool);
+            recording graph(s);
+            memory.share(s, 1);
+            void* const p = memory.allocate(s, 2 * MiB);
+            fill(p, 1, 2 * MiB, s);
+            memory.deallocate(s, p, 2 * MiB);
+            graph.end();
+            support::capture second(s); // never launched
+            memory.share(s, 1);
+            CHECK(second.unbroken());
+            graph.launch(by_default); // on device 0
+            if (last)
+                memory.release(other, 1);
+            check_cuda(cudaSetDevice(1), "cudaSetDevice");
+            memory.release(by_default, 1);
+            check_cuda(cudaSetDevice(0), "cudaSetDevice");
+            if (!last)
+                memory.release(other, 1);
+            void* const q = pool.allocate(other, 2 * MiB);
+            fill(q, 2, 2 * MiB, other); // not before the launch
+            pool.deallocate(other, q, 2 * MiB);
+            drain(other);
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        }
+}
+
 TEST_CASE("graph_memory: a default stream that is captured on the pool's device frees into it while another is current") {
     for (int const current : {0, 1}) {
         CAPTURE(current);

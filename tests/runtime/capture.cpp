@@ -68,6 +68,7 @@ TEST_CASE("capture: a capture that was broken is still one until it ends") {
         CHECK(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
         static_cast<void>(cudaGetLastError());
         CHECK(is_capturing(s));
+        CHECK(weir::runtime::capture_state_of(s) == weir::runtime::capture_state::broken);
         CHECK_FALSE(graph.unbroken());
         CHECK_FALSE(is_capturing(s));
     });

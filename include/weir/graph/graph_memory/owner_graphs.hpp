@@ -77,6 +77,8 @@ public:
 
     /// Another graph uses some of it as well, and nobody knows until when.
     void note_another() noexcept { another_ = true; }
+    /// Whether there is such a graph.
+    bool have_another() const noexcept { return another_; }
     /// It belongs to nobody again.
     void forget() noexcept {
         owner_ = 0;
