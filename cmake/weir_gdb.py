@@ -3,7 +3,7 @@
 
     (gdb) source /usr/local/share/weir/weir_gdb.py        or this line in ~/.gdbinit
     (gdb) print pool
-    $1 = pool 'frames' on device 0: 12.00 MiB in 3 blocks in use, 32.00 MiB in 1 chunk reserved, limit 1.00 GiB
+    $1 = pool 'frames' on device 0: 12 MiB in 3 blocks in use, 32 MiB in 1 chunk reserved, limit 1 GiB
     (gdb) print xs
     $2 = device_vector of 100 float (400 B) at 0x7f3a40000000, stream 0x5581c0
 
@@ -21,10 +21,11 @@ UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def size_text(count):
-    """A number of bytes as weir's own reports write it: two decimals, cut off."""
+    """A number of bytes as weir's own reports write it: two decimals, cut off, and left out when they are zeros."""
     for unit, name in UNITS:
         if count >= unit:
-            return f"{count // unit}.{count % unit * 100 // unit:02} {name}"
+            hundredths = count % unit * 100 // unit
+            return f"{count // unit}{f'.{hundredths:02}' if hundredths else ''} {name}"
     return f"{count} B"
 
 
@@ -52,42 +53,43 @@ def stream_text(handle):
     return {0: "the default stream", 1: "the legacy default stream", 2: "the thread's default stream"}.get(address, f"stream {address:#x}")
 
 
-class Text:
+class Shown:
+    """What is shown of a value: its 'said', or that the compiler keeps it nowhere."""
+
     def __init__(self, value):
         self.value = value
 
+    def to_string(self):
+        try:
+            return self.said()
+        except gdb.error as error:
+            return f"<{error}>"
+
+
+class Text(Shown):
     def display_hint(self):
         return "string"
 
-    def to_string(self):
+    def said(self):
         return name_text(self.value)
 
 
-class Atomic:
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+class Atomic(Shown):
+    def said(self):
         return self.value["value_"]
 
 
-class Range:
+class Range(Shown):
     """base::range: a part of an address space."""
 
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+    def said(self):
         return f"{size_text(int(self.value['bytes']))} at {int(self.value['offset']):#x}"
 
 
-class Report:
+class Report(Shown):
     """memory_report: what 'state()' returns."""
 
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+    def said(self):
         def of(member):
             count = int(self.value[member])
             return "unknown" if count == UNKNOWN else size_text(count)
@@ -111,21 +113,40 @@ def usage_of(rule):
 
 
 def below(value):
-    """The pool that a recipe, or layers one around the other, hold."""
-    while not has(value, "options_") and has(value, "pool_"):
-        value = value["pool_"]
-        if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+    """The pool that a recipe, a graph_memory or layers one around the other hold."""
+    while not has(value, "options_") and (has(value, "pool_") or has(value, "held_")):
+        value = value["pool_"] if has(value, "pool_") else inside(value)
+        code = value.type.strip_typedefs().code
+        if code == gdb.TYPE_CODE_PTR:
+            value = value.dereference()
+        elif code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
             value = value.referenced_value()
     return value
 
 
-class Pool:
+def inside(any_pool):
+    """The pool that an any_pool owns."""
+    held = any_pool["held_"]
+    return held.cast(held.dynamic_type)["pool"]
+
+
+def pool_text(value):
+    """A pool of any kind, in a sentence."""
+    pool = below(value)
+    if has(pool, "first_") and has(pool, "second_"):
+        return f"{pool_text(pool['first_'])}; then {pool_text(pool['second_'])}"
+    if has(pool, "supply_"):
+        return Pool(pool).said()
+    if has(pool, "blocks_"):
+        return DriverPool(pool).said()
+    return str(pool.type)
+
+
+class Pool(Shown):
     """weir::pool, alone or in a recipe."""
 
-    def __init__(self, value):
-        self.value = below(value)
-
-    def to_string(self):
+    def said(self):
+        self.value = below(self.value)
         options, held = self.value["options_"], self.value["supply_"]["held_"]
         in_use, blocks = usage_of(self.value["rule_"])
         limit, device = int(held["limit_bytes_"]["value_"]), int(self.value["device_"])
@@ -137,38 +158,46 @@ class Pool:
                 f"limit {'none' if limit == UNKNOWN else size_text(limit)}{asleep}")
 
 
-class DriverPool:
+class DriverPool(Shown):
     """weir::driver_pool and its kin: CUDA keeps the bytes' books."""
 
-    def __init__(self, value):
-        self.value = below(value)
-
-    def to_string(self):
+    def said(self):
+        self.value = below(self.value)
         blocks = int(self.value["blocks_"]["live_blocks_"]["value_"])
         return f"CUDA's pool '{name_text(self.value['options_']['name_'])}': {counted(blocks, 'block')} in use"
 
 
-class Layer:
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+class Layer(Shown):
+    def said(self):
         kind = re.search(r"layer::\w+", str(self.value.type.strip_typedefs()))[0]
-        pool = below(self.value)
-        if has(pool, "supply_"):
-            return f"{kind} over {Pool(pool).to_string()}"
-        if has(pool, "blocks_"):
-            return f"{kind} over {DriverPool(pool).to_string()}"
-        return f"{kind} over {pool.type}"
+        own = name_text(self.value["own_name_"]) if has(self.value, "own_name_") else ""
+        bound = size_text(int(self.value["requested_"]["limit_"]["value_"])) if kind == "layer::limit" else ""
+        return f"{kind}{f' {own!r}' if own else ''}{f' of {bound}' if bound else ''} over {pool_text(self.value)}"
 
 
-class Container:
+class Other(Shown):
+    """What stands for a pool, or takes its memory."""
+
+    def said(self):
+        kind = re.search(r"graph_memory|any_pool", str(self.value.type.strip_typedefs()))[0]
+        return f"{kind} over {pool_text(self.value)}"
+
+
+class PoolRef(Shown):
+    """pool_ref: its table of calls is a variable whose name has the pool's type."""
+
+    def said(self):
+        symbol = gdb.execute(f"info symbol {int(self.value['calls_'])}", to_string=True)
+        found = re.search(r"pool_calls<(.*)>::table", symbol)
+        if not found:
+            return f"pool_ref to {int(self.value['pool_']):#x}"
+        return f"pool_ref to {pool_text(self.value['pool_'].cast(gdb.lookup_type(found[1]).pointer()).dereference())}"
+
+
+class Container(Shown):
     """A buffer or a vector."""
 
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+    def said(self):
         whole = self.value.type.strip_typedefs()
         kind = re.sub(r"^.*::", "", re.sub(r"<.*", "", str(whole)))
         block = self.value["block_"]
@@ -178,13 +207,10 @@ class Container:
         return f"{kind} of {what} at {data:#x}, {stream_text(self.value['stream_']['stream']['stream_'])}"
 
 
-class PerDevice:
+class PerDevice(Shown):
     """multi_device::per_device: its pools, by device."""
 
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+    def said(self):
         return f"pools of {counted(int(self.value['pools_']['size_']), 'device')}"
 
     def children(self):
@@ -194,11 +220,8 @@ class PerDevice:
             yield f"[{device}]", pool.dereference() if pool else "not made yet"
 
 
-class StreamRef:
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
+class StreamRef(Shown):
+    def said(self):
         return "on_host" if self.value["is_host_"] else stream_text(self.value["stream_"])
 
 
@@ -211,6 +234,8 @@ def printers():
             ("memory_report", r"memory_report$", Report),
             ("driver_pool", r"driver_pool_of<.*>$", DriverPool),
             ("pool", r"(pool|recipes::pool_of)<.*>$", Pool),
+            ("pool_ref", r"pool_ref<.*>$", PoolRef),
+            ("other", r"(graph_memory|any_pool)<.*>$", Other),
             ("layer", r"layer::\w+<.*>$", Layer),
             ("container", r"(device|pinned|managed|host)_(vector|buffer|value)(<.*>)?$", Container),
             ("per_device", r"multi_device::per_device<.*>$", PerDevice),

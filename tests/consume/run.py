@@ -140,16 +140,22 @@ def shown_by_gdb():
     if core.stat().st_size > 1 << 28:
         raise Refused(f"the core file has {core.stat().st_size} bytes: the simulated device's memory is in it")
     shown = {
-        "pool": "pool 'frames' on device 0: 3.75 KiB in 3 blocks in use, 2.00 MiB in 1 chunk reserved, limit 1.00 GiB",
+        "pool": "pool 'frames' on device 0: 3.75 KiB in 3 blocks in use, 2 MiB in 1 chunk reserved, limit 1 GiB",
         "xs": "device_vector of 100 float (400 B) at 0x",
         "bytes": "device_buffer of 2.92 KiB at 0x",
         "scratch": "pool 'unnamed' on device 0: 4.88 KiB in 1 block in use",
-        "waiting": "pool 'unnamed' on device 0: 5.00 KiB in 1 block in use",
+        "waiting": "pool 'unnamed' on device 0: 5 KiB in 1 block in use",
         "cudas": "CUDA's pool 'cudas': 1 block in use",
         "counted": "layer::statistics over pool 'frames'",
+        "tenant": "layer::limit 'tenant' of 1 MiB over pool 'frames'",
+        "both": "layer::fallback over pool 'frames' on device 0: 3.75 KiB in 3 blocks in use, 2 MiB in 1 chunk reserved, limit 1 GiB; "
+                "then CUDA's pool 'cudas'",
+        "memory": "graph_memory over pool 'frames'",
+        "any": "any_pool over pool 'by name'",
+        "ref": "pool_ref to pool 'frames'",
         "sum": "device_value of 1 double (8 B) at 0x",
         "each": "pools of 1 device = {",
-        "state": "pool 'frames': 3.75 KiB in 3 blocks in use, 2.00 MiB in 1 chunk reserved, limit 1.00 GiB",
+        "state": "pool 'frames': 3.75 KiB in 3 blocks in use, 2 MiB in 1 chunk reserved, limit 1 GiB",
         "part": "512 B at 0x1000",
         "host": "on_host",
         "legacy": "the legacy default stream",

@@ -2,14 +2,18 @@
 
 // What every layer must do is in tests/contract/layer.cpp.
 
+#include <csignal>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <memory>
 #include <random>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
+#include <string>
 #include <support/standard_error.hpp>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 #include <weir/layer/sized.hpp>
 #include <weir/pool/scope.hpp>
@@ -60,6 +64,43 @@ TEST_CASE("sized: what is no live block of its own is not freed, and said") {
     CHECK(pool.inner().frees == 1);
 }
 
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+TEST_CASE("sized: a pool whose options say so aborts then, and says why before") {
+    for (weir::violation_action const action : {weir::violation_action::abort, weir::violation_action::report}) {
+        bool const aborts = action == weir::violation_action::abort;
+        CAPTURE(aborts);
+        weir::layer::sized<weir::host_pool> pool(weir::pool_options{}.on_violation(action));
+        int status = 0;
+        std::string const said = support::standard_error_of([&] {
+            pid_t const child = fork();
+            if (child == 0) {
+                std::signal(SIGABRT, SIG_DFL);
+                int elsewhere = 0;
+                pool.deallocate_sync(&elsewhere);
+                _exit(0);
+            }
+            CHECK(waitpid(child, &status, 0) == child);
+        });
+        CHECK(WIFSIGNALED(status) == aborts);
+        CHECK(said == unknown);
+    }
+}
+#endif
+
+TEST_CASE("sized: a mark that is none any more ends nothing") {
+    weir::layer::sized<weir::frame_pool> pool;
+    cudaStream_t const stream = cudaStreamLegacy;
+    auto const first = pool.mark();
+    static_cast<void>(pool.allocate(stream, 100));
+    auto const second = pool.mark();
+    pool.rewind(first);
+    void* const block = pool.allocate(stream, 100);
+    pool.rewind(second);
+    CHECK(pool.bytes_of(block) == 100);
+    pool.deallocate(stream, block);
+    CHECK(pool.state().live_blocks == 0);
+}
+
 TEST_CASE("sized: where the host has no memory for the note, the block goes back") {
     long const failures = support::each_failure(
         [] { return std::make_unique<noted>(); },
@@ -86,19 +127,6 @@ TEST_CASE("sized: blocks that end with a scope are forgotten") {
     CHECK(pool.bytes_of(kept) == 100);
     pool.clear();
     CHECK(pool.bytes_of(kept) == 0);
-}
-
-TEST_CASE("sized: 'rewind' to a mark that is none any more forgets nothing") {
-    weir::layer::sized<weir::pool<weir::upstream::host, weir::placement::arena, weir::reuse::immediate>> pool;
-    auto const outer = pool.mark();
-    static_cast<void>(pool.allocate(on_host, 10));
-    auto const inner = pool.mark();
-    pool.rewind(outer);
-    void* const p = pool.allocate(on_host, 100);
-    pool.rewind(inner);
-    CHECK(pool.bytes_of(p) == 100);
-    pool.deallocate(on_host, p);
-    CHECK(pool.state().live_blocks == 0);
 }
 
 TEST_CASE("sized: threads free what others allocated") {

@@ -96,6 +96,6 @@ TEST_CASE("graph_life: whatever host memory is left, a graph is watched or as it
         check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
         CHECK(ends(life, s));
     }
-    CHECK(thrown >= 4);
+    CHECK(thrown == 2); // the flag, and what CUDA holds of it
 }
 #endif

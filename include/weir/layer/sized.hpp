@@ -23,7 +23,6 @@
 #include <weir/base/live_blocks.hpp>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/base/try_twice.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
@@ -96,7 +95,7 @@ public:
     template <class Mark, class P = typename wrapper::pool_type,
               class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
-        if (this->ended_by([&](P& pool) { pool.rewind(to.point); }).live_blocks != 0) // else it is none any more
+        if (this->ended_by([&](P& pool) { pool.rewind(to.point); }).live_blocks != 0)
             forget_after(to.entered);
     }
     template <class P = typename wrapper::pool_type, class = decltype(std::declval<P&>().clear())>
@@ -136,18 +135,16 @@ private:
         if (block.address)
             this->pool_.deallocate(stream, p, block.bytes, block.alignment);
         else
-            tell_unknown();
+            tell_("weir: layer::sized: an address is freed that is no live block of this layer: it was freed already, or comes "
+                  "from elsewhere; it stays as it is");
     }
 
-    void tell_unknown() const noexcept {
-        constexpr char const* said = "weir: layer::sized: an address is freed that is no live block of this layer: it was "
-                                     "freed already, or comes from elsewhere; it stays as it is";
-        auto action = violation_action::report;
-        base::try_twice([&] { return action = this->pool_.on_violation(), true; });
-        if (action == violation_action::abort)
-            resource::tell_violation<violation_action::abort>(said);
-        else
-            resource::tell_violation<violation_action::report>(said);
+    using teller = void (*)(char const* sentence);
+    // What the pool's options ask for. Throws as the pool's 'on_violation'.
+    teller usual_teller() const {
+        if (this->pool_.on_violation() == violation_action::abort)
+            return &resource::tell_violation<violation_action::abort>;
+        return &resource::tell_violation<violation_action::report>;
     }
 
     void forget_after(std::uint64_t entered) noexcept {
@@ -157,6 +154,7 @@ private:
 
     mutable base::mutex mutex_;
     base::live_blocks<sized_block> blocks_;
+    teller const tell_ = usual_teller();
 };
 
 } // namespace layer

@@ -94,6 +94,27 @@ TEST_CASE("branch_end: a stream that waited for a branch has what the branch fre
     });
 }
 
+TEST_CASE("branch_end: branches that begin behind one node join as others do") {
+    support::every_schedule([] {
+        branches on;
+        on.give(on.s, on.take(on.s)); // the node
+        branches::order(on.t, on.s);
+        branches::order(on.u, on.s);
+        void* const a = on.take(on.t);
+        void* const b = on.take(on.u);
+        CHECK(a != b);
+        on.give(on.t, a);
+        on.give(on.u, b);
+        branches::order(on.s, on.t);
+        branches::order(on.s, on.u);
+        void* const c = on.take(on.s);
+        void* const d = on.take(on.s);
+        CHECK(on.memory.reserved_bytes() == 2 * chunk);
+        on.give(on.s, c);
+        on.give(on.s, d);
+    });
+}
+
 TEST_CASE("branch_end: what a branch freed after the join is no other stream's") {
     support::every_schedule([] {
         branches on;
