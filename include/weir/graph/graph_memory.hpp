@@ -4,10 +4,10 @@
 // How do graphs keep the memory that they were captured with?
 //
 // A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
-// graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
-// that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on the
-// streams of one capture. Bytes freed on a stream are handed out again for nodes that run behind the last free there: mostly its
-// own later ones, or those of a stream that has waited for it since.
+// graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA
+// says that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on
+// the streams of one capture. Bytes freed on a stream are handed out again for nodes that run behind the last free there:
+// mostly its own later ones, or those of a stream that has waited for it since.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -90,8 +90,8 @@ public:
     /// a block that stays allocated lasts until one runs that was captured earlier. Call this first in the capture; once more
     /// changes nothing. Waits on the host for what streams did before they freed blocks of `id` outside of captures, host
     /// functions among it, which may free blocks here meanwhile. Throws usage_error (a stream that is not captured, a graph
-    /// that has memory already, a capture that another of `id` came after), cuda_error, std::bad_alloc. The graph shares nothing
-    /// then; after the last two, no earlier one gets a block any more.
+    /// that has memory already, a capture that another of `id` came after), cuda_error, std::bad_alloc. The graph shares
+    /// nothing then; after the last two, no earlier one gets a block any more.
     void share(stream_ref stream, std::uint64_t id) {
         static_assert(group::can_share, "weir: graphs share memory by a placement with 'sibling', 'absorb' and 'lend', such as "
                                         "'weir::placement::best_fit<>'");
@@ -110,8 +110,8 @@ public:
     }
 
     /// A block of `bytes` bytes for work that is captured behind the present end of `stream`; null for zero bytes and if the
-    /// pool has no room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
-    /// or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
+    /// pool has no room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is
+    /// not captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         base::require_power_of_two(alignment);
         if (bytes == 0)
@@ -210,7 +210,8 @@ public:
     }
 
     /// Gives back the memory of ids whose graphs were all released while blocks were handed out, and whose blocks have been
-    /// freed since, none of them by another capture. Returns how many bytes. Waits on the host for what uses them. Throws cuda_error; the rest stays then.
+    /// freed since, none of them by another capture. Returns how many bytes. Waits on the host for what uses them. Throws
+    /// cuda_error; the rest stays then.
     std::size_t collect() {
         std::size_t given = 0;
         in_steps([&](bool) {
