@@ -61,6 +61,14 @@ Value attribute(Pool const& pool, cudaMemPoolAttr which) {
     return value;
 }
 
+#ifdef WEIR_SIMULATED_CUDA
+// The next `times` frees fail with `error`.
+void refuse_frees(std::uint64_t times, cudaError_t error = cudaErrorUnknown) {
+    for (std::uint64_t k = 1; k <= times; ++k)
+        simulated_cuda::fail_call("cudaFreeAsync", k, error);
+}
+#endif
+
 // A captured graph and its executable.
 class launchable {
 public:
@@ -791,6 +799,38 @@ TEST_CASE("driver_pool: each launch frees what the one before allocated where it
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("driver_pool: the free of a graph's block is made, by the program and in a capture, where one call fails and passes") {
+    for (char const* const call : {"cudaFreeAsync", "cudaThreadExchangeStreamCaptureMode"})
+        for (bool const captured : {false, true}) {
+            CAPTURE(call);
+            CAPTURE(captured);
+            simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+            support::scoped_stream const s;
+            driver_pool pool;
+            void* p = nullptr;
+            auto const free = [&] {
+                simulated_cuda::fail_call(call, 1, cudaErrorUnknown);
+                pool.deallocate(s, p, 1 * MiB);
+                CHECK(simulated_cuda::failed_calls() == 1);
+                simulated_cuda::clear_faults();
+            };
+            launchable graph(s, [&] {
+                p = pool.allocate(s, 1 * MiB);
+                if (captured)
+                    free();
+            });
+            for (int round = 0; round < 2; ++round) { // the second launch needs the free of the first one's block
+                graph.launch(s);
+                if (!captured && round == 0)
+                    free();
+            }
+            if (!captured)
+                pool.deallocate(s, p, 1 * MiB);
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            CHECK(pool.state().lost_bytes == 0);
+        }
+}
+
 TEST_CASE("driver_pool: a graph's block that CUDA refuses is not lost: the graph has it") {
     simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
     support::scoped_stream const s;
@@ -798,10 +838,10 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not lost: the graph
     void* p = nullptr;
     launchable graph(s, [&] {
         p = pool.allocate(s, 1 * MiB);
-        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        refuse_frees(2);
         pool.deallocate(s, p, 1 * MiB);
     });
-    simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorInvalidValue); // as of one that no launch has made yet
+    refuse_frees(2, cudaErrorInvalidValue); // as of one that no launch has made yet
     pool.deallocate(s, p, 1 * MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     CHECK(pool.state().lost_bytes == 0);
@@ -809,7 +849,7 @@ TEST_CASE("driver_pool: a graph's block that CUDA refuses is not lost: the graph
     check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
     {
         support::capture ends(s); // whose launches would free it
-        simulated_cuda::fail_call("cudaFreeAsync", 1, cudaErrorUnknown);
+        refuse_frees(2);
         pool.deallocate(s, p, 1 * MiB);
         CHECK(ends.unbroken());
     }
@@ -1118,16 +1158,6 @@ TEST_CASE("driver_pool: a block that another stream uses takes no short way") {
     check_cuda(cudaMemsetAsync(next, 2, 1 * MiB, s), "cudaMemsetAsync");
     pool.deallocate(s, next, 1 * MiB);
 }
-
-namespace {
-
-// The next `times` frees fail with `error`.
-void refuse_frees(std::uint64_t times, cudaError_t error = cudaErrorUnknown) {
-    for (std::uint64_t k = 1; k <= times; ++k)
-        simulated_cuda::fail_call("cudaFreeAsync", k, error);
-}
-
-} // namespace
 
 TEST_CASE("driver_pool: a refused free is made again, then behind all work, and then the block is lost until the pool ends") {
     struct refusal {

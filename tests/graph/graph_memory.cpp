@@ -12,6 +12,7 @@
 #include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 #include <weir/container/vector.hpp>
@@ -652,21 +653,63 @@ TEST_CASE("graph_memory: a doubled free takes no count below zero, and the memor
     });
 }
 
-TEST_CASE("graph_memory: per-thread streams share a name and no bytes") {
+TEST_CASE("graph_memory: a thread's own default stream has its bytes again, and another thread's only behind what used them") {
+    support::every_schedule([] {
+        constexpr std::size_t most = 2 * MiB - KiB; // of a chunk
+        cudaStream_t const own = cudaStreamPerThread;
+        weir::device_pool pool;
+        weir::graph_memory memory(pool);
+        support::scoped_stream const fork, join; // their only use is to be waited for
+        {
+            recording graph(own);
+            void* const a = memory.allocate(own, most);
+            fill(a, 1, most, own);
+            memory.deallocate(own, a, most);
+            CHECK(memory.allocate(own, most) == a);
+            weir::order_after(fork, own);
+            fill(a, 2, most, own);
+            memory.deallocate(own, a, most);
+            std::thread([&] {
+                weir::order_after(own, fork);
+                void* const b = memory.allocate(own, most);
+                CHECK(a != b); // it runs beside the second
+                fill(b, 3, most, own);
+                memory.deallocate(own, b, most);
+                weir::order_after(join, own);
+            }).join();
+            weir::order_after(own, join);
+            void* const both[] = {memory.allocate(own, most), memory.allocate(own, most)};
+            CHECK((both[0] == a || both[1] == a));
+            for (void* const each : both) {
+                fill(each, 4, most, own);
+                memory.deallocate(own, each, most);
+            }
+            graph.end();
+            graph.launch(own);
+            drain(own);
+        }
+        memory.release(own);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("graph_memory: the legacy stream beside a blocking stream's capture is refused as one that is not captured") {
     support::every_schedule([] {
         weir::device_pool pool;
         weir::graph_memory memory(pool);
+        cudaStream_t blocking = nullptr;
+        check_cuda(cudaStreamCreate(&blocking), "cudaStreamCreate");
         {
-            recording graph(cudaStreamPerThread);
-            void* const a = memory.allocate(cudaStreamPerThread, 64 * KiB);
-            memory.deallocate(cudaStreamPerThread, a, 64 * KiB);
-            void* const b = memory.allocate(cudaStreamPerThread, 64 * KiB); // another thread's, for all that is known
-            CHECK(a != b);
-            memory.deallocate(cudaStreamPerThread, b, 64 * KiB);
-            graph.end();
+            support::capture graph(blocking);
+            CHECK_THROWS_WITH_AS(memory.share(cudaStreamLegacy, 1), doctest::Contains("begin the capture first"),
+                                 weir::usage_error);
+            CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(cudaStreamLegacy, 256)),
+                                 doctest::Contains("or begin the capture first"), weir::usage_error);
+            CHECK_THROWS_AS(memory.release(cudaStreamLegacy), weir::usage_error);
+            CHECK_THROWS_AS(static_cast<void>(memory.try_release(cudaStreamLegacy)), weir::usage_error);
+            CHECK(graph.unbroken());
         }
-        memory.release(cudaStreamPerThread);
-        CHECK(pool.in_use_bytes() == 0);
+        check_cuda(cudaStreamDestroy(blocking), "cudaStreamDestroy");
     });
 }
 
@@ -786,6 +829,40 @@ TEST_CASE("graph_memory: a default stream that frees outside the capture means t
             drain(last);
             check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
             CHECK(wrong == 0);
+        }
+}
+
+TEST_CASE("graph_memory: a default stream that releases means that of the pool's device, too, and comes behind all that was noted") {
+    for (cudaStream_t const by_default : {cudaStreamLegacy, cudaStreamPerThread})
+        for (bool const last : {false, true}) {
+            CAPTURE(last);
+            simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);
+            support::scoped_stream const s, other;
+            weir::device_pool pool(weir::pool_options{}.limit(4 * MiB));
+            memory_of memory(pool);
+            recording graph(s);
+            memory.share(s, 1);
+            void* const p = memory.allocate(s, 2 * MiB);
+            fill(p, 1, 2 * MiB, s);
+            memory.deallocate(s, p, 2 * MiB);
+            graph.end();
+            support::capture second(s); // never launched
+            memory.share(s, 1);
+            CHECK(second.unbroken());
+            graph.launch(by_default); // on device 0
+            if (last)
+                memory.release(other, 1);
+            check_cuda(cudaSetDevice(1), "cudaSetDevice");
+            memory.release(by_default, 1);
+            check_cuda(cudaSetDevice(0), "cudaSetDevice");
+            if (!last)
+                memory.release(other, 1);
+            void* const q = pool.allocate(other, 2 * MiB);
+            CHECK(q == p);
+            fill(q, 2, 2 * MiB, other); // not before the launch
+            pool.deallocate(other, q, 2 * MiB);
+            drain(other);
+            check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         }
 }
 

@@ -68,6 +68,7 @@ TEST_CASE("capture: a capture that was broken is still one until it ends") {
         CHECK(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
         static_cast<void>(cudaGetLastError());
         CHECK(is_capturing(s));
+        CHECK(weir::runtime::capture_state_of(s) == weir::runtime::capture_state::broken);
         CHECK_FALSE(graph.unbroken());
         CHECK_FALSE(is_capturing(s));
     });
@@ -81,6 +82,7 @@ TEST_CASE("capture: the legacy stream counts as captured while a stream that wai
         support::capture graph(blocking);
         CHECK(is_capturing(cudaStreamLegacy));
         CHECK(is_capturing(cudaStream_t{}));
+        CHECK(weir::runtime::capture_of(cudaStreamLegacy).id == 0); // it is never captured itself
         CHECK(cudaPeekAtLastError() == cudaSuccess);
         CHECK(graph.unbroken());
         CHECK_FALSE(is_capturing(cudaStreamLegacy));

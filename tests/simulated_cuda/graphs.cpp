@@ -260,17 +260,18 @@ cudaError_t dependencies_of(cudaGraphNode_t node, cudaGraphNode_t* nodes, std::s
 } // namespace simulated_device::inside
 
 #if CUDART_VERSION >= 13000
-extern "C" cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, cudaGraphEdgeData* edges,
-                                                    std::size_t* count) {
-    if (nodes != nullptr && edges != nullptr && count != nullptr)
-        std::fill_n(edges, *count, cudaGraphEdgeData{});
-    return dependencies_of(node, nodes, count);
-}
+#define WITH_EDGES cudaGraphNodeGetDependencies
 #else
+#define WITH_EDGES cudaGraphNodeGetDependencies_v2
 extern "C" cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, std::size_t* count) {
     return dependencies_of(node, nodes, count);
 }
 #endif
+extern "C" cudaError_t WITH_EDGES(cudaGraphNode_t node, cudaGraphNode_t* nodes, cudaGraphEdgeData* edges, std::size_t* count) {
+    if (nodes != nullptr && edges != nullptr && count != nullptr)
+        std::fill_n(edges, *count, cudaGraphEdgeData{});
+    return dependencies_of(node, nodes, count);
+}
 
 extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     static call_site site{"cudaGraphDestroy"};

@@ -4,9 +4,10 @@
 // How do graphs keep the memory that they were captured with?
 //
 // A captured stream puts addresses into a graph, which uses them at each launch. So a block allocated in a capture is the
-// graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA says
-// that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on the
-// streams of one capture. Bytes freed on a stream are handed out again on that one, or on one that has waited for it since.
+// graph's while that may be launched. Its chunks come out of a pool and go back when the owner says so ('release') or CUDA
+// says that graph and executables are gone ('try_release'). Until then this is a pool like others (for containers, Thrust) on
+// the streams of one capture. Bytes freed on a stream are handed out again for nodes that run behind the last free there:
+// mostly its own later ones, or those of a stream that has waited for it since.
 //
 //     weir::graph_memory memory(pool);
 //     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -20,24 +21,24 @@
 //
 // invariant: no byte of it goes to anyone else before it is released; within a capture, only behind the nodes that used it.
 // order:     as in the graph. What is freed outside the captures is for the id's next capture, or the pool after the release.
-// cost:      two or three questions to CUDA a call, two CUDA calls a capture, the pool's cost a chunk, and before a chunk of a
-//            capture of several streams two questions a node; none of it breaks the capture.
+// cost:      three or four questions to CUDA a call, and one more for each node that the stream captured since its last call;
+//            two CUDA calls a capture, the pool's cost a chunk, and before a chunk of a capture of several streams at most a
+//            question for each node; none of it breaks the capture.
 // not for:   two graphs without ids: make one for each. Executables of one graph that run at the same time share its memory.
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
-#include <weir/base/shared.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/graph/graph_memory/held_blocks.hpp>
 #include <weir/graph/graph_memory/memory_group.hpp>
+#include <weir/graph/graph_memory/memory_groups.hpp>
 #include <weir/resource/pool_base.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/resource/report_text.hpp>
@@ -64,8 +65,8 @@ public:
     static constexpr bool stream_ordered = true;
     static constexpr std::size_t default_alignment = Pool::default_alignment;
 
-    /// Holds nothing yet. `pool` outlives it.
-    explicit graph_memory(Pool& pool) : pool_(&pool), alone_(pool.device(), 0) {}
+    /// Holds nothing yet. `pool` outlives it. Throws std::bad_alloc.
+    explicit graph_memory(Pool& pool) : pool_(&pool), groups_(pool.device()) {}
     graph_memory(graph_memory const&) = delete;
     graph_memory& operator=(graph_memory const&) = delete;
 
@@ -74,9 +75,11 @@ public:
     ~graph_memory() {
         memory_report const left = state();
         resource::tell_leaks("graph memory", leak_action::report, left.live_blocks, left.in_use_bytes);
-        visit(*this, [&](group& each) {
+        groups_.visit([&](group& each) {
             try {
-                each.give_back(*pool_, on_host, true);
+                each.end_behind(on_host, true);
+                while (graph::detail::waits const before = each.give_back(*pool_, on_host))
+                    before->wait();
             } catch (...) {
             }
         });
@@ -85,33 +88,30 @@ public:
     /// The graph that `stream` is captured into has the memory of `id`, any number but 0, together with the other graphs that
     /// say so. The caller promises that no two run at the same time, and captures them one after the other. What one leaves in
     /// a block that stays allocated lasts until one runs that was captured earlier. Call this first in the capture; once more
-    /// changes nothing. Waits on the host for what streams did before they freed blocks of `id` outside of captures. Throws
-    /// usage_error (a stream that is not captured, a graph that has memory already, a capture that another of `id` came after),
-    /// cuda_error, std::bad_alloc; the graph shares nothing then, and no earlier one gets a block any more.
+    /// changes nothing. Waits on the host for what streams did before they freed blocks of `id` outside of captures, host
+    /// functions among it, which may free blocks here meanwhile. Throws usage_error (a stream that is not captured, a graph
+    /// that has memory already, a capture that another of `id` came after), cuda_error, std::bad_alloc. The graph shares
+    /// nothing then; after the last two, no earlier one gets a block any more.
     void share(stream_ref stream, std::uint64_t id) {
         static_assert(group::can_share, "weir: graphs share memory by a placement with 'sibling', 'absorb' and 'lend', such as "
                                         "'weir::placement::best_fit<>'");
         runtime::capture const now = runtime::capture_of(stream);
         if (now.id == 0 || id == 0)
             throw usage_error("weir: graphs share memory by an id that is not 0, and while captured; begin the capture first");
-        base::lock_guard<base::mutex> const lock(mutex_);
-        group& of_capture = group_of(now);
-        if (of_capture.id() == id)
-            return;
-        if (of_capture.owners().is(now))
-            throw usage_error("weir: this capture has graph memory already; name the graphs that it shares with before its "
-                              "first block");
-        if (base::shared<group> const* const known = shared_by(id))
-            return (*known)->join(now);
-        shared_.reserve_more(1);
-        auto fresh = base::shared<group>::make(pool_->device(), id);
-        fresh->join(now);
-        shared_.push_back(std::move(fresh));
+        in_steps([&](bool) {
+            group& of_capture = groups_.of(now);
+            if (of_capture.id() == id)
+                return waits{};
+            if (of_capture.owners().is(now))
+                throw usage_error("weir: this capture has graph memory already; name the graphs that it shares with before its "
+                                  "first block");
+            return groups_.join(now, id, pool_->device());
+        });
     }
 
-    /// A block of `bytes` bytes for work that is captured on `stream` from now on; null for zero bytes and if the pool has no
-    /// room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is not captured,
-    /// or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
+    /// A block of `bytes` bytes for work that is captured behind the present end of `stream`; null for zero bytes and if the
+    /// pool has no room. Never blocks longer than the pool's 'allocate_sync'. Throws usage_error (alignment; a stream that is
+    /// not captured, or into another graph), cuda_error, std::bad_alloc, and what the pool throws; no block is handed out then.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
         base::require_power_of_two(alignment);
         if (bytes == 0)
@@ -125,7 +125,7 @@ public:
         runtime::capture const now = runtime::capture_of(stream);
         {
             base::lock_guard<base::mutex> const lock(mutex_);
-            group& own = group_of(now);
+            group& own = groups_.of(now);
             base::range const block = own.take(now, stream, bytes, alignment, fresh.block);
             if (block || needed == 0)
                 return reinterpret_cast<void*>(block.offset);
@@ -134,27 +134,28 @@ public:
         if (!fresh.get(wanted) && (wanted == needed || !fresh.get(needed)))
             return nullptr;
         base::lock_guard<base::mutex> const lock(mutex_);
-        return reinterpret_cast<void*>(group_of(now).take(now, stream, bytes, alignment, fresh.block).offset);
+        return reinterpret_cast<void*>(groups_.of(now).take(now, stream, bytes, alignment, fresh.block).offset);
     }
 
-    /// Takes a block back, for later allocations in the same capture, on `stream` or on one that waits for it after this. A
-    /// block of the pool may be freed here too, by the capture that uses it last: it goes back to the pool at the release.
-    /// After a free outside a capture the release, or the id's next capture, waits for what `stream` did so far (a default
-    /// stream means two: the pool's device's and the current device's). After one in another capture, or if CUDA fails twice,
-    /// only 'release' gives back. Waits at most for room in a full queue.
+    /// Takes a block back, for later allocations in the same capture, on `stream` or on one that waits for it after its last
+    /// free. A block of the pool may be freed here too, by the capture that uses it last: it goes back to the pool at the
+    /// release. After a free outside a capture the release, or the id's next capture, waits for what `stream` did so far (a
+    /// default stream means two: the pool's device's and the current device's); after one in a host function, or in a capture
+    /// that has broken, for all work. After one in another capture, or if CUDA fails twice, only 'release' gives back. Waits
+    /// at most for room in a full queue.
     void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
         if (!p)
             return;
         base::lock_guard<base::mutex> const lock(mutex_);
         base::range const block{reinterpret_cast<std::uintptr_t>(p), Placement::rounded(bytes, alignment)};
         bool is_ours = false;
-        visit(*this, [&](group& each) {
+        groups_.visit([&](group& each) {
             if (!is_ours && each.held().owns(block.offset)) {
                 is_ours = true;
                 each.take_back(stream, block);
             }
         });
-        if (!is_ours && !group_freeing(stream).adopt(stream, graph::detail::held_block{p, bytes, alignment}))
+        if (!is_ours && !groups_.freeing(stream).adopt(stream, graph::detail::held_block{p, bytes, alignment}))
             pool_->deallocate(stream, p, bytes, alignment);
     }
 
@@ -165,58 +166,65 @@ public:
     /// goes back then.
     void release(stream_ref stream) {
         require_no_capture(stream);
-        base::lock_guard<base::mutex> const lock(mutex_);
-        require_no_block(alone_);
-        alone_.give_back(*pool_, stream, stream.is_host());
+        in_steps([&](bool first) {
+            require_no_block(groups_.alone());
+            return gone(groups_.alone(), stream, first, stream.is_host());
+        });
     }
 
     /// One of the graphs that share `id` is not launched again; its last launch was on `stream`. The last release gives all
-    /// back as the one above does, or leaves that to 'collect' if a block is handed out. Throws usage_error while `stream` is
-    /// captured and if no graph shares `id`, cuda_error; then the graph still counts.
+    /// back as the one above does, or leaves that to 'collect' if a block is handed out. If another capture frees that one, its
+    /// graph may use it, and nobody knows how long: then call this once more when that is gone. Throws usage_error while
+    /// `stream` is captured and if no graph shares `id`, cuda_error; then the graph still counts.
     void release(stream_ref stream, std::uint64_t id) {
         require_no_capture(stream);
-        base::lock_guard<base::mutex> const lock(mutex_);
-        base::shared<group>* const own = shared_by(id);
-        if (!own || (*own)->graphs() == 0) // it may wait for 'collect'
-            throw usage_error("weir: no graph shares memory by this id any more; release it once for each 'share'");
-        if ((*own)->graphs() != 1 || (*own)->used().blocks != 0)
-            return (*own)->leave(stream);
-        (*own)->give_back(*pool_, stream, stream.is_host());
-        shared_.erase(own);
+        in_steps([&](bool first) {
+            group* const own = groups_.find(id);
+            if (!own || !own->awaits_release()) // it may wait for 'collect'
+                throw usage_error("weir: no graph shares memory by this id any more; release it once for each 'share'");
+            if (own->graphs() <= 1 && own->used().blocks == 0)
+                return gone(*own, stream, first, stream.is_host());
+            own->leave(stream);
+            return waits{};
+        });
     }
 
     /// The same if nothing is left of the graph that could use the memory: neither the graph nor a copy nor an executable, and
     /// no launch under way (graph_life.hpp); also if nothing is held. False: something is left, and nothing has changed; that
     /// may last for some time after the last launch. Waits on the host, for all devices in use, if the capture freed blocks of
-    /// the pool or CUDA failed. Throws as release. With an `id`: of all graphs that share it, none of which is released later.
+    /// the pool or CUDA failed. Throws as release. With an `id`: of all graphs that share it, also of one that holds nothing
+    /// yet; none of them is released later.
     bool try_release(stream_ref stream, std::uint64_t id = 0) {
         require_no_capture(stream);
-        base::lock_guard<base::mutex> const lock(mutex_);
-        base::shared<group>* const own = shared_by(id);
-        if (id != 0 && !own)
-            return true;
-        group& gone = own ? **own : alone_;
-        if (gone.held().count() != 0 && !gone.owners().are_over())
-            return false;
-        require_no_block(gone);
-        bool const waits = gone.held().has_adopted(); // for earlier uses of the pool's blocks, which no launch had to wait for
-        gone.give_back(*pool_, stream, waits);
-        if (own)
-            shared_.erase(own);
-        return true;
+        bool is_over = true;
+        in_steps([&](bool first) {
+            group* const own = id == 0 ? &groups_.alone() : groups_.find(id);
+            is_over = !own || (id == 0 && own->held().count() == 0) || own->owners().are_over();
+            if (!own || !is_over)
+                return waits{};
+            require_no_block(*own);
+            bool const after_all = own->held().has_adopted(); // earlier uses of the pool's blocks, for which no launch waited
+            return gone(*own, stream, first, after_all);
+        });
+        return is_over;
     }
 
     /// Gives back the memory of ids whose graphs were all released while blocks were handed out, and whose blocks have been
-    /// freed since. Returns how many bytes. Waits on the host for what uses them. Throws cuda_error; the rest stays then.
+    /// freed since, none of them by another capture. Returns how many bytes. Waits on the host for what uses them. Throws
+    /// cuda_error; the rest stays then.
     std::size_t collect() {
-        base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t given = 0;
-        for (std::size_t i = shared_.size(); i-- > 0;)
-            if (shared_[i]->graphs() == 0 && shared_[i]->used().blocks == 0) {
-                given += shared_[i]->held().bytes();
-                shared_[i]->give_back(*pool_, on_host, false);
-                shared_.erase(&shared_[i]);
+        in_steps([&](bool) {
+            while (group* const own = groups_.find_if([](group const& each) {
+                return each.graphs() == 0 && each.used().blocks == 0 && !each.owners().have_another();
+            })) {
+                std::size_t const bytes = own->held().bytes();
+                if (waits before = gone(*own, on_host, false, false))
+                    return before;
+                given += bytes;
             }
+            return waits{};
+        });
         return given;
     }
 
@@ -224,7 +232,7 @@ public:
     std::size_t graphs(std::uint64_t id) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t count = 0;
-        visit(*this, [&](group const& each) { count += id == each.id() ? each.graphs() : 0; });
+        groups_.visit([&](group const& each) { count += id == each.id() ? each.graphs() : 0; });
         return count;
     }
     /// The device of the pool.
@@ -233,14 +241,14 @@ public:
     bool owns(void const* p) const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         bool found = false;
-        visit(*this, [&](group const& each) { found |= each.held().owns(reinterpret_cast<std::uintptr_t>(p)); });
+        groups_.visit([&](group const& each) { found |= each.held().owns(reinterpret_cast<std::uintptr_t>(p)); });
         return found;
     }
     /// What is known of it now, the same as a line, and whether it can hand out a block and why not. Any thread.
     memory_report state() const noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         memory_report now{"graph memory", 0, 0, SIZE_MAX, 0, 0, 0, 0};
-        visit(*this, [&](group const& each) {
+        groups_.visit([&](group const& each) {
             now.in_use_bytes += each.used().bytes;
             now.reserved_bytes += each.held().bytes();
             if (each.largest_bytes() > now.largest_free_bytes)
@@ -263,6 +271,7 @@ public:
 
 private:
     using group = graph::detail::memory_group<Placement>;
+    using waits = graph::detail::waits;
 
     // A chunk on its way from the pool. It goes back if it does not become one of those that are held.
     struct fresh_chunk {
@@ -290,48 +299,38 @@ private:
         });
     }
 
+    // Calls step(first), with the lock held, until it answers that there is nothing to wait for. What it answers is waited for
+    // without the lock: meanwhile a host function may free a block here.
+    template <class Step>
+    void in_steps(Step const& step) {
+        waits before;
+        bool first = true;
+        do {
+            if (before)
+                before->wait();
+            base::lock_guard<base::mutex> const lock(mutex_);
+            before = step(std::exchange(first, false));
+        } while (before);
+    }
+
     // The members below are called with the lock held.
     static void require_no_block(group const& own) {
         if (own.used().blocks != 0)
             throw usage_error("weir: graph memory cannot go back while a block is handed out; free it, or end its container");
     }
-    template <class Memory, class Visit>
-    static void visit(Memory& memory, Visit const& visit) {
-        visit(memory.alone_);
-        for (base::shared<group> const& each : memory.shared_)
-            visit(*each);
-    }
-    base::shared<group>* shared_by(std::uint64_t id) noexcept {
-        for (base::shared<group>& each : shared_)
-            if (each->id() == id)
-                return &each;
-        return nullptr;
-    }
-    // The group that the capture `now` takes blocks from. Throws usage_error if another capture came after it.
-    group& group_of(runtime::capture const& now) {
-        for (base::shared<group> const& each : shared_)
-            if (now.id != 0 && each->owners().is(now))
-                return *each;
-        for (base::shared<group> const& each : shared_)
-            if (each->owners().has(now))
-                throw usage_error("weir: another graph shares this one's memory since; capture such graphs one after another");
-        return alone_;
-    }
-    // The same for a free.
-    group& group_freeing(stream_ref stream) noexcept {
-        if (!shared_.empty() && !runtime::is_legacy(stream)) {
-            runtime::capture const now = runtime::capture_if_known(stream);
-            for (base::shared<group> const& each : shared_)
-                if (now.id != 0 && each->owners().has(now))
-                    return *each;
-        }
-        return alone_;
+    // Gives everything of a group back behind what `stream` did, or says what is to be waited for before another try.
+    waits gone(group& own, stream_ref stream, bool first, bool after_all_work) {
+        if (first)
+            own.end_behind(stream, after_all_work);
+        waits before = own.give_back(*pool_, stream);
+        if (!before)
+            groups_.erase(own);
+        return before;
     }
 
     Pool* pool_;
     mutable base::mutex mutex_; // guards the rest
-    group alone_;               // of the one graph that has no id
-    base::growing_array<base::shared<group>> shared_;
+    graph::detail::memory_groups<Placement> groups_;
 };
 
 template <class Pool>

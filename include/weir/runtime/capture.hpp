@@ -42,7 +42,8 @@ inline bool is_capturing(stream_ref stream) {
 /// What is known of a stream where the question itself may fail. Only in the first case may anything be recorded on it.
 enum class capture_state {
     none,     ///< no graph is captured there
-    active,   ///< one is, or a broken capture has not ended: the graph may use, at each launch, what is freed there
+    active,   ///< one is, and may use, at each launch, what is freed there
+    broken,   ///< one was: the capture has broken, and has not ended
     hindered, ///< none uses what is freed, but calls fail: the legacy stream beside a capture, or in a host function (below)
     unknown,  ///< CUDA did not answer, so a graph may be captured there
 };
@@ -57,7 +58,9 @@ inline capture_state capture_state_of(stream_ref stream) noexcept {
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         cudaError_t const error = detail::query_capture(stream.get(), &status);
         if (error == cudaSuccess)
-            return status == cudaStreamCaptureStatusNone ? capture_state::none : capture_state::active;
+            return status == cudaStreamCaptureStatusNone     ? capture_state::none
+                   : status == cudaStreamCaptureStatusActive ? capture_state::active
+                                                             : capture_state::broken;
         if (error == cudaErrorStreamCaptureImplicit || error == cudaErrorNotPermitted)
             return capture_state::hindered;
         if (error == cudaErrorInvalidResourceHandle && tries != 0)
@@ -66,9 +69,10 @@ inline capture_state capture_state_of(stream_ref stream) noexcept {
     return runtime::is_legacy(stream) ? capture_state::hindered : capture_state::unknown;
 }
 
-/// Whether a graph may use what is freed on a stream of that state, so that nobody else may have it.
+/// Whether a graph may use what is freed on a stream of that state, so that nobody else may have it. A broken one counts, too:
+/// it may have been captured into a graph that the program has (cudaStreamBeginCaptureToGraph).
 constexpr bool may_be_captured(capture_state now) noexcept {
-    return now == capture_state::active || now == capture_state::unknown;
+    return now != capture_state::none && now != capture_state::hindered;
 }
 
 /// A capture under way.
@@ -77,9 +81,10 @@ struct capture {
     cudaGraph_t graph = nullptr;
 };
 
-/// The capture of `stream`; none if there is none or it is broken, and for the host. Never blocks. Throws cuda_error.
+/// The capture of `stream`; none if there is none or it is broken, for the host, and for the legacy stream, which is never
+/// captured itself. Never blocks. Throws cuda_error.
 inline capture capture_of(stream_ref stream) {
-    if (!is_capturing(stream))
+    if (runtime::is_legacy(stream) || !is_capturing(stream))
         return {};
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     capture now;

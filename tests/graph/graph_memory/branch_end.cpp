@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cstddef>
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <support/every_schedule.hpp>
@@ -11,6 +13,7 @@
 using support::drain;
 using support::fill;
 using support::recording;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 using weir::order_after;
@@ -50,6 +53,22 @@ struct branches {
         CHECK(pool.in_use_bytes() == 0);
     }
 };
+
+// What comes next on the stream comes behind that node alone; null: behind none.
+void send(cudaStream_t on, cudaGraphNode_t behind) {
+    std::size_t const count = behind ? 1 : 0;
+#if CUDART_VERSION >= 13000
+    check_cuda(cudaStreamUpdateCaptureDependencies(on, &behind, nullptr, count, cudaStreamSetCaptureDependencies), "send");
+#else
+    check_cuda(cudaStreamUpdateCaptureDependencies(on, &behind, count, cudaStreamSetCaptureDependencies), "send");
+#endif
+}
+// The last node of the stream.
+cudaGraphNode_t end_of(cudaStream_t on) {
+    auto const end = weir::graph::detail::branch_end::of(on);
+    REQUIRE(end.nodes().size() == 1);
+    return end.nodes()[0];
+}
 
 } // namespace
 
@@ -110,20 +129,95 @@ TEST_CASE("branch_end: what a branch freed after the join is no other stream's")
     });
 }
 
-TEST_CASE("branch_end: bytes that a branch got from another one go on only behind both") {
+TEST_CASE("branch_end: bytes that a branch joined with its own go on only behind both") {
     support::every_schedule([] {
         branches on;
-        void* const p = on.take(on.u);
-        void* const small = on.take(on.t, 64 * KiB);
-        on.give(on.t, small, 64 * KiB);
+        constexpr std::size_t part = 768 * KiB;
+        void* const p = on.take(on.t, part);
+        void* const q = on.take(on.u, part); // the neighbour
+        CHECK(q == static_cast<char*>(p) + part);
+        on.give(on.t, p, part);
         branches::order(on.s, on.t); // which has nothing of the third stream's yet
-        on.give(on.u, p);
+        fill(q, 2, part, on.u);
+        on.give(on.u, q, part);
         branches::order(on.t, on.u);
-        void* const large = on.memory.allocate(on.t, 3 * chunk); // more than both have: the third one's bytes are here now
+        void* const large = on.take(on.t, 1 * MiB); // more than each of them has: they join, and the rest is here
+        CHECK(large == p);
+        void* const other = on.take(on.s, 640 * KiB);
+        CHECK(on.memory.reserved_bytes() == 2 * chunk);
+        on.give(on.s, other, 640 * KiB);
+        on.give(on.t, large, 1 * MiB);
+    });
+}
+
+TEST_CASE("branch_end: a branch gets what it needs of another stream's bytes, and that one keeps the rest") {
+    support::every_schedule([] {
+        branches on;
+        constexpr std::size_t large = 8 * MiB;
+        for (int turn = 0; turn < 4; ++turn) {
+            on.give(on.s, on.take(on.s, large), large);
+            cudaStream_t const side = turn % 2 == 0 ? on.t : on.u;
+            branches::order(side, on.s);
+            on.give(side, on.take(side, 256), 256);
+        }
+        CHECK(on.memory.reserved_bytes() < 3 * large);
+    });
+}
+
+TEST_CASE("branch_end: a stream that was sent elsewhere in its graph has what it freed there when it is back, and no sooner") {
+    support::every_schedule([] {
+        branches on;
+        void* const p = on.take(on.s);
+        on.give(on.s, p);
+        cudaGraphNode_t const there = end_of(on.s);
+        send(on.s, nullptr);
         void* const q = on.take(on.s);
         CHECK(q != p);
         on.give(on.s, q);
-        on.give(on.t, large, 3 * chunk);
+        send(on.s, there);
+        CHECK(on.take(on.s) == p);
+        on.give(on.s, p);
+        send(on.s, nullptr);
+        void* const r = on.take(on.s);
+        CHECK((r != p && r != q));
+        on.give(on.s, r);
+        CHECK(on.memory.reserved_bytes() == 3 * chunk);
+    });
+}
+
+TEST_CASE("branch_end: what a stream freed before it was sent elsewhere goes on only behind that") {
+    support::every_schedule([] {
+        branches on;
+        void* const p = on.take(on.s);
+        void* const small = on.memory.allocate(on.s, 512);
+        on.give(on.s, p);
+        send(on.s, nullptr);
+        fill(small, 2, 512, on.s);
+        on.give(on.s, small, 512);
+        branches::order(on.t, on.s);
+        void* const q = on.take(on.t);
+        CHECK(q != p);
+        on.give(on.t, q);
+    });
+}
+
+TEST_CASE("branch_end: a stream finds its way back past a node that many come before") {
+    support::every_schedule([] {
+        support::scoped_stream const sides[20]; // more than are asked for at once
+        branches on;
+        void* const bytes = on.take(on.s, 512);
+        void* const p = on.take(on.s);
+        on.give(on.s, p);
+        for (std::size_t i = 0; i < 20; ++i) {
+            branches::order(sides[i], on.s);
+            fill(static_cast<char*>(bytes) + i, 2, 1, sides[i]);
+        }
+        for (cudaStream_t const each : sides)
+            branches::order(on.s, each);
+        fill(bytes, 3, 512, on.s);
+        CHECK(on.take(on.s) == p);
+        on.give(on.s, p);
+        on.give(on.s, bytes, 512);
     });
 }
 
@@ -148,17 +242,44 @@ TEST_CASE("branch_end: where CUDA does not tell what comes before a node, nobody
         CAPTURE(call);
         simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
         branches on;
+        void* const small = on.take(on.s, 512);
         void* const p = on.take(on.t);
         on.give(on.t, p);
         branches::order(on.s, on.t);
+        fill(small, 2, 512, on.s);
         bool const ends = call[4] == 'S';
-        simulated_cuda::fail_call(call, ends ? 2 : 1, cudaErrorUnknown); // the first one asks for the capture
+        for (std::uint64_t const each : {2u, 3u}) // the first one asks for the capture
+            simulated_cuda::fail_call(call, ends ? each : each - 1, cudaErrorUnknown);
         void* const q = on.take(on.s);
-        CHECK(simulated_cuda::failed_calls() == 1);
+        CHECK(simulated_cuda::failed_calls() == 2);
         CHECK(q != p);
         on.give(on.s, q);
+        on.give(on.s, small, 512);
         CHECK(on.memory.reserved_bytes() == 2 * chunk);
     }
+}
+
+TEST_CASE("branch_end: where CUDA does not tell where a stream is, it has nothing of its own, and the bytes stay out") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    branches on;
+    void* const p = on.take(on.s);
+    on.give(on.s, p);
+    auto const unknown = [] {
+        for (std::uint64_t const each : {2u, 3u})
+            simulated_cuda::fail_call("cudaStreamGetCaptureInfo", each, cudaErrorUnknown);
+    };
+    unknown();
+    void* const q = on.take(on.s);
+    CHECK(simulated_cuda::failed_calls() == 2);
+    CHECK(q != p);
+    CHECK(on.take(on.s) == p); // CUDA tells again
+    unknown();
+    on.give(on.s, p);
+    CHECK(simulated_cuda::failed_calls() == 4);
+    void* const r = on.take(on.s);
+    CHECK((r != p && r != q));
+    for (void* const each : {q, r})
+        on.give(on.s, each);
 }
 
 TEST_CASE("branch_end: where the host has no memory to note a branch's end, its bytes stay out") {

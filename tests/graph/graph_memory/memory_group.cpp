@@ -22,6 +22,7 @@ using support::drain;
 using support::fill;
 using support::first_byte;
 using support::recording;
+using weir::check_cuda;
 using weir::KiB;
 using weir::MiB;
 
@@ -30,6 +31,14 @@ namespace {
 constexpr std::uint64_t id = 7;
 constexpr std::size_t chunk = 2 * MiB; // what graph memory gets at least
 using memory_of = weir::graph_memory<weir::device_pool>;
+
+// CUDA tells of a graph's end some time after its last launch.
+bool comes_back(memory_of& memory, cudaStream_t s, std::uint64_t of) {
+    bool back = false;
+    for (int turns = 0; turns < 1'000'000 && !back; ++turns)
+        back = memory.try_release(s, of);
+    return back;
+}
 
 // A block that lives from one capture to the next.
 void take_and_give(memory_of& memory, cudaStream_t s, std::size_t bytes) {
@@ -176,10 +185,7 @@ TEST_CASE("memory_group: ids, and the graph without one, have memory of their ow
         }
         CHECK_FALSE(memory.try_release(s, 2));
         two.reset();
-        bool back = false;
-        for (int turns = 0; turns < 1'000'000 && !back; ++turns)
-            back = memory.try_release(s, 2);
-        CHECK(back);
+        CHECK(comes_back(memory, s, 2));
         CHECK(memory.try_release(s, 2)); // there is none
         CHECK(memory.reserved_bytes() == 1 * MiB);
         memory.release(s);
@@ -251,6 +257,95 @@ TEST_CASE("memory_group: what a capture frees after another one began is for the
     });
 }
 
+TEST_CASE("memory_group: 'collect' leaves what another id's graph may use to its owner's last word") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        void* p = nullptr;
+        {
+            recording graph(s);
+            memory.share(s, 1);
+            p = memory.allocate(s, 2 * MiB);
+            fill(p, 1, 2 * MiB, s);
+            graph.end();
+            graph.launch(s);
+        }
+        memory.release(s, 1);
+        {
+            recording reads(s);
+            memory.share(s, 2);
+            fill(p, 2, 2 * MiB, s);
+            memory.deallocate(s, p, 2 * MiB);
+            reads.end();
+            CHECK(memory.collect() == 0);
+            CHECK_FALSE(memory.try_release(s, 1));
+            void* const theirs = pool.allocate(other, 2 * MiB);
+            CHECK(theirs != p);
+            fill(theirs, 3, 2 * MiB, other);
+            pool.deallocate(other, theirs, 2 * MiB);
+            reads.launch(s);
+        }
+        memory.release(s, 1); // that graph is gone, which nobody else knows
+        CHECK(memory.reserved_bytes() == 0);
+        CHECK_THROWS_AS(memory.release(s, 1), weir::usage_error);
+        memory.release(s, 2);
+        drain(s);
+        drain(other);
+        CHECK(pool.in_use_bytes() == 0);
+    });
+}
+
+TEST_CASE("memory_group: what is freed in a capture that has broken is for the id's next one, and keeps nothing for ever") {
+    support::every_schedule([] {
+        support::scoped_stream const s;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        for (std::uint64_t const of : {std::uint64_t{0}, id}) {
+            auto const broken = [&] {
+                recording graph(s);
+                if (of != 0)
+                    memory.share(s, of);
+                void* const p = memory.allocate(s, chunk - KiB);
+                static_cast<void>(cudaStreamQuery(s)); // breaks it
+                memory.deallocate(s, p, chunk - KiB);
+                graph.spoil();
+            };
+            broken();
+            if (of != 0)
+                for (int i = 0; i < 3; ++i)
+                    broken();
+            CHECK(memory.in_use_bytes() == 0);
+            CHECK(memory.reserved_bytes() == chunk);
+            CHECK(comes_back(memory, s, of));
+            CHECK(pool.in_use_bytes() == 0);
+        }
+        drain(s);
+    });
+}
+
+TEST_CASE("memory_group: an id whose capture is under way keeps its graphs, also before the first block") {
+    support::every_schedule([] {
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        recording first(s);
+        memory.share(s, id);
+        CHECK_FALSE(memory.try_release(other, id));
+        take_and_give(memory, s, 1 * MiB);
+        first.end();
+        recording second(s);
+        memory.share(s, id);
+        take_and_give(memory, s, 1 * MiB);
+        second.end();
+        CHECK(memory.reserved_bytes() == chunk);
+        CHECK(memory.graphs(id) == 2);
+        memory.release(s, id);
+        memory.release(s, id);
+        CHECK(memory.reserved_bytes() == 0);
+    });
+}
+
 TEST_CASE("memory_group: refuses ids that say nothing and graphs that have memory already") {
     support::every_schedule([] {
         support::scoped_stream const s;
@@ -287,6 +382,104 @@ TEST_CASE("memory_group: what is still handed out at the end is reported, and al
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("memory_group: whoever waits lets a host function free a block, and it is there for the next graph") {
+    struct free_later {
+        memory_of& memory;
+        cudaStream_t on;
+        void* p;
+        static void call(void* of) {
+            auto const& self = *static_cast<free_later*>(of);
+            self.memory.deallocate(self.on, self.p, 1 * MiB);
+        }
+    };
+    enum class waiting { share, collect, release, try_release };
+    for (waiting const by : {waiting::share, waiting::collect, waiting::release, waiting::try_release}) {
+        CAPTURE(static_cast<int>(by));
+        simulated_cuda::world const world(simulated_cuda::config{}.late());
+        support::scoped_stream const s, other;
+        weir::device_pool pool;
+        memory_of memory(pool);
+        void* const of_pool = pool.allocate(s, 1 * MiB);
+        auto const kept_of = [&](std::uint64_t of) {
+            recording graph(s);
+            memory.share(s, of);
+            void* const p = memory.allocate(s, 1 * MiB);
+            if (of == id)
+                memory.deallocate(s, of_pool, 1 * MiB); // for which 'try_release' waits
+            graph.end();
+            return p;
+        };
+        free_later work{memory, s, kept_of(id + 1)};
+        void* const last = kept_of(id);
+        check_cuda(cudaLaunchHostFunc(s, free_later::call, &work), "cudaLaunchHostFunc");
+        if (by == waiting::collect)
+            memory.release(s, id);
+        memory.deallocate(s, last, 1 * MiB); // noted behind the host function
+        recording next(other);
+        if (by == waiting::share)
+            memory.share(other, id);
+        else if (by == waiting::collect)
+            CHECK(memory.collect() == chunk + 1 * MiB);
+        else if (by == waiting::release)
+            memory.release(weir::on_host, id);
+        else
+            CHECK(comes_back(memory, s, id));
+        CHECK(memory.in_use_bytes() == 0);
+        next.end();
+        recording more(other);
+        memory.share(other, id + 1);
+        CHECK(memory.allocate(other, chunk) == work.p);
+        memory.deallocate(other, work.p, chunk);
+        CHECK(memory.reserved_bytes() == (by == waiting::share ? 2 * chunk + 1 * MiB : chunk));
+        more.end();
+        for (simulated_cuda::report const& each : simulated_cuda::reports()) // of the calls in the host function
+            CHECK(each.kind == simulated_cuda::finding::host_access);
+        simulated_cuda::clear_reports();
+    }
+}
+
+TEST_CASE("memory_group: a 'share' that fails in its wait ends the earlier capture's turn") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s, t;
+    weir::device_pool pool;
+    memory_of memory(pool);
+    support::capture first(s, cudaStreamCaptureModeRelaxed);
+    memory.share(s, id);
+    memory.deallocate(t, memory.allocate(s, 1 * MiB), 1 * MiB); // outside of captures
+    support::capture second(t, cudaStreamCaptureModeRelaxed);
+    for (char const* const call : {"cudaEventSynchronize", "cudaMallocManaged", "cudaMalloc"})
+        simulated_cuda::fail_call(call, 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
+    CHECK_THROWS_AS(memory.share(t, id), weir::cuda_error);
+    simulated_cuda::clear_faults();
+    CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(s, 64)), doctest::Contains("one after another"), weir::usage_error);
+    CHECK(memory.graphs(id) == 1);
+    memory.share(t, id);
+    take_and_give(memory, t, 64);
+    CHECK(first.unbroken());
+    CHECK(second.unbroken());
+}
+
+TEST_CASE("memory_group: a 'share' that failed at last does not keep the memory") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+    support::scoped_stream const s;
+    weir::device_pool pool;
+    memory_of memory(pool);
+    {
+        recording graph(s);
+        memory.share(s, id);
+        take_and_give(memory, s, 1 * MiB);
+        graph.end();
+    }
+    {
+        recording graph(s);
+        simulated_cuda::fail_call("cudaUserObjectCreate", 1, cudaErrorUnknown);
+        CHECK_THROWS_AS(memory.share(s, id), weir::cuda_error);
+        graph.end();
+    }
+    CHECK(comes_back(memory, s, id));
+    CHECK(pool.in_use_bytes() == 0);
+}
+
 TEST_CASE("memory_group: whatever call of 'share' fails, the graph shares nothing, and the next call shares") {
     bool failed = true;
     for (std::uint64_t k = 1; failed; ++k) {

@@ -12,7 +12,7 @@
 // stream of the pool's own. If that fails as well, the block is lost. A block that a graph may use is lost at once.
 //
 // invariant: a lost block is not handed out as long as the pool lives, and counts in lost_bytes. CUDA gets it back when the
-//            pool ends. A graph's own block is never lost: what is refused stays the graph's.
+//            pool ends. A graph's own block is never lost: what is refused twice stays the graph's.
 // order:     CUDA's: a block is usable on its stream after the allocation and gone on its stream after the free.
 // cost:      beside CUDA's own: a question an allocation, and a guard of others' captures a call (runtime/capture.hpp).
 // not for:   wrong frees, which layer::guard tells: what CUDA does not know is left alone, and not counted.
@@ -172,7 +172,7 @@ private:
             if (stream.is_host())
                 synchronize(on);
         } catch (...) {
-            if (!freed(block, on) && !in_graph && free_when_idle(block) != cudaSuccess)
+            if (!base::try_twice([&] { return freed(block, on); }) && !in_graph && free_when_idle(block) != cudaSuccess)
                 lose(block, bytes);
             throw;
         }
@@ -209,7 +209,9 @@ private:
         bool const of_graph = graphs_.has(p);
         last_look now = look(p, on);
         bool const stays = now.uses.in_graph || (!of_graph && runtime::may_be_captured(now.state));
-        bool const is_freed = !stays && freed_in_order(p, on, now);
+        bool is_freed = !stays && freed_in_order(p, on, now);
+        if (of_graph && !stays && !is_freed) // which is freed in this order or not at all
+            is_freed = freed_in_order(p, on, now);
         if (of_graph && is_freed)
             return graphs_.freed_by(runtime::capture_if_known(on).id, p); // at each launch
         if (of_graph)

@@ -3,16 +3,19 @@
 
 // Which bytes may each stream of a capture have?
 //
-// A graph runs the nodes of one captured stream in their order. So bytes freed on such a stream are free for its later nodes,
-// but not for those of another stream, which may run at the same time. Each stream has a placement of its own. A stream that
-// lacks room and has waited for all frees of another one gets what is free there; so joined branches reuse each other's bytes.
+// Bytes that a stream freed in a capture are free for nodes that run behind that free. Mostly those are the stream's own later
+// ones, so each stream has a placement of its own, and the end that it had as it freed last. A stream that lacks room gets some
+// from another whose end it has waited for; so joined branches reuse each other's bytes. A stream that comes behind its own
+// earlier end no more, because it was sent elsewhere in its graph, leaves its placement there, to whoever does.
 //
 // Graphs that share their memory never run at the same time. So bytes that are free as a capture begins are free for all of its
 // streams, whoever freed them before. They lie in a placement of their own, from which each stream takes what it lacks.
 //
-// invariant: bytes that one stream freed in a capture reach another one in that capture only behind the first one's 'end',
-//            which covers all that it freed or got from others.
-// cost:      O(streams) a look-up; a capture has a handful. O(nodes) where a stream lacks room and there are others.
+// invariant: bytes that were freed in a capture reach only a stream that is behind the 'end' of their placement, which covers
+//            all that was freed into it. A stream is a name: where threads share one, each is asked where it is.
+// cost:      O(streams) a look-up; a capture has a handful. A block from a placement with bytes that were freed in the capture:
+//            a question to CUDA, and one for each node that was captured since; one for each node that comes before, at most,
+//            where a stream lacks room and others have some.
 // not for:   streams outside the capture.
 
 #include <cstddef>
@@ -42,28 +45,39 @@ public:
     captured_streams& operator=(captured_streams const&) = delete;
     ~captured_streams() { clear(); }
 
-    /// The free bytes of `stream`. Throws std::bad_alloc when it is new.
-    Placement& free_of(stream_ref stream) { return *of(stream).free; }
+    /// Adds a chunk that was in no graph's use. Throws std::bad_alloc before any change.
+    void add(stream_ref stream, base::range chunk) {
+        branch_past past(stream);
+        of(stream, past).free->add(chunk);
+    }
 
-    /// A block for the capture's `stream`; none if there is no room. Throws std::bad_alloc before any change.
+    /// A block for what the capture's `stream` captures behind its present end; none if there is no room. Throws std::bad_alloc
+    /// before any change.
     base::range take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-        entry& own = of(stream);
+        branch_past past(stream);
+        entry& own = of(stream, past);
         base::range block = own.free->take(bytes, alignment);
         if constexpr (can_share) {
-            if (!block && borrow(own, bytes, alignment))
-                block = own.free->take(bytes, alignment);
-            if (!block && absorb_joined(own, stream))
+            if (!block && unused_)
+                block = unused_->take(bytes, alignment);
+            for (entry const& each : streams_)
+                if (!block && &each != &own && each.free->free_bytes() >= bytes && past.has(each.end))
+                    block = each.free->take(bytes, alignment);
+            if (!block && absorb_joined(own, past, bytes))
                 block = own.free->take(bytes, alignment);
         }
         return block;
     }
 
-    /// Takes back a block that `stream` frees in the capture. Throws std::bad_alloc before any change.
-    void give(stream_ref stream, base::range block) {
-        entry& own = of(stream);
-        branch_end now = branch_end::of(stream);
+    /// Takes back a block that `stream` frees in the capture, where its end is `now`, which is known. Throws std::bad_alloc
+    /// before any change.
+    void give(stream_ref stream, base::range block, branch_end now) {
+        branch_past past(now);
+        branch_end seen(now);
+        entry& own = of(stream, past);
         own.free->give(block);
         own.end = std::move(now);
+        own.seen = std::move(seen);
     }
 
     /// Another capture begins: all free bytes are free for all of its streams. Throws std::bad_alloc; then no capture may take
@@ -104,15 +118,32 @@ public:
 
 private:
     struct entry {
-        cudaStream_t stream = nullptr;
+        cudaStream_t stream = nullptr; // null: nobody's any more
         Placement* free = nullptr;
-        branch_end end = {}; // a stream behind it may have what is free here
+        branch_end end = {};  // a stream behind it may have what is free here
+        branch_end seen = {}; // where its stream was when it last came behind 'end'
     };
 
-    entry& of(stream_ref stream) {
+    // The free bytes of `stream`, whose past is `past`: it may have them.
+    entry& of(stream_ref stream, branch_past& past) {
+        entry* left = nullptr;
         for (entry& each : streams_)
-            if (each.stream == stream.get())
-                return each;
+            if (each.stream == stream.get()) {
+                if (past.has(each.seen) || past.has(each.end)) {
+                    if (!each.end.nodes().empty())
+                        each.seen = past.end();
+                    return each;
+                }
+                each.stream = nullptr;
+            }
+        for (entry& each : streams_)
+            if (!each.stream && each.free->free_bytes() == 0)
+                left = &each;
+        if (left) {
+            left->stream = stream.get();
+            left->end = left->seen = {};
+            return *left;
+        }
         streams_.reserve_more(1);
         streams_.push_back(entry{stream.get(), fresh()});
         return streams_.back();
@@ -127,31 +158,19 @@ private:
         return new Placement();
     }
 
-    // Gets what nobody used in this capture. Whether there was room for such a block.
-    bool borrow(entry& own, std::size_t bytes, std::size_t alignment) {
-        base::range const more = unused_ ? unused_->lend(bytes, alignment) : base::range{};
-        try {
-            if (more)
-                own.free->add(more);
-        } catch (...) {
-            unused_->add(more); // needs no memory
-            throw;
-        }
-        return bool(more);
-    }
-    // Gets what streams freed that `stream` has waited for since. Whether there are any.
-    bool absorb_joined(entry& own, stream_ref stream) {
-        if (streams_.size() == 1)
-            return false;
-        own.end = branch_end::of(stream); // before: it has to cover what comes from others
-        branch_past const past(own.end);
-        bool any = false;
+    // Gets all that streams freed that `own` is behind, where that makes up `bytes`: neighbours join. Whether it did.
+    bool absorb_joined(entry& own, branch_past& past, std::size_t bytes) {
+        std::size_t sum = 0;
         for (entry const& each : streams_)
-            if (&each != &own && past.has(each.end)) {
+            sum += past.has(each.end) ? each.free->free_bytes() : 0;
+        if (sum < bytes || sum == own.free->free_bytes() || !past.end().is_known())
+            return false;
+        own.seen = past.end();
+        own.end = own.seen; // before: it has to cover what comes from others
+        for (entry const& each : streams_)
+            if (&each != &own && past.has(each.end))
                 own.free->absorb(*each.free);
-                any = true;
-            }
-        return any;
+        return true;
     }
 
     base::growing_array<entry> streams_;

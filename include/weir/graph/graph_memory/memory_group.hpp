@@ -17,8 +17,10 @@
 #include <cstdint>
 #include <utility>
 #include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/base/usage.hpp>
+#include <weir/graph/graph_memory/branch_end.hpp>
 #include <weir/graph/graph_memory/captured_streams.hpp>
 #include <weir/graph/graph_memory/held_blocks.hpp>
 #include <weir/graph/graph_memory/last_uses.hpp>
@@ -31,17 +33,24 @@ namespace weir {
 inline namespace v0 {
 namespace graph::detail {
 
-/// Calls visit() for each stream that the name means: a default stream means the current device's and, made current here, that
-/// of `device`. Throws cuda_error, and what `visit` throws.
+/// Whether the name means two streams: a default stream is the current device's, and that of `device`. Throws cuda_error.
+inline bool means_two(stream_ref stream, int device) {
+    return runtime::is_default_stream(stream) && !stream.is_host() && device != any_device &&
+           runtime::current_device() != device;
+}
+
+/// Calls visit() for each stream that the name means, with its device current. Throws cuda_error, and what `visit` throws.
 template <class Visit>
 void visit_meant(stream_ref stream, int device, Visit const& visit) {
     visit();
-    if (runtime::is_default_stream(stream) && !stream.is_host() && device != any_device &&
-        runtime::current_device() != device) {
+    if (graph::detail::means_two(stream, device)) {
         runtime::device_scope const there(device);
         visit();
     }
 }
+
+/// What the host has to wait for, with no lock that a host function may want; nothing where it is null.
+using waits = base::shared<last_uses>;
 
 /// One thread at a time.
 template <class Placement>
@@ -49,8 +58,8 @@ class memory_group {
 public:
     static constexpr bool can_share = captured_streams<Placement>::can_share;
 
-    /// Of a pool on `device`. `id`: what its graphs share; 0: there is one graph.
-    memory_group(int device, std::uint64_t id) noexcept : device_(device), id_(id) {}
+    /// Of a pool on `device`. `id`: what its graphs share; 0: there is one graph. Throws std::bad_alloc.
+    memory_group(int device, std::uint64_t id) : device_(device), id_(id) {}
 
     std::uint64_t id() const noexcept { return id_; }
     owner_graphs const& owners() const noexcept { return owners_; }
@@ -60,20 +69,26 @@ public:
     /// How many graphs share it and were not released.
     std::size_t graphs() const noexcept { return graphs_; }
 
-    /// The graph of the capture `now` shares it from here on. Waits on the host for what streams did before they freed blocks
-    /// outside of captures. Throws cuda_error, std::bad_alloc.
-    void join(runtime::capture const& now) {
-        outside_.make_wait(on_host);
-        owners_.own({}); // the former capture is over, also if something fails
+    /// Whether a release is to come: of a graph that shares it; or, since another one may use it that nobody knows, of all.
+    bool awaits_release() const noexcept { return graphs_ != 0 || (owners_.have_another() && used_.blocks == 0); }
+
+    /// The graph of the capture `now` shares it from here on, or nothing but that the former capture is over, and the answer is
+    /// what the host has to wait for first: what streams did before they freed blocks outside of captures. Throws cuda_error,
+    /// std::bad_alloc.
+    waits join(runtime::capture const& now) {
+        owners_.own({}); // also if something fails
+        if (!outside_->try_make_wait(on_host))
+            return outside_;
         streams_.begin();
         owners_.join(now);
         ++graphs_;
+        return {};
     }
     /// One of them is gone, or will run no more behind what `stream` did so far.
     void leave(stream_ref stream) noexcept {
-        if (stream.is_host())
-            outside_.note_unknown();
-        outside_.note(stream);
+        auto const note = [&] { return graph::detail::visit_meant(stream, device_, [&] { outside_->note(stream); }), true; };
+        if (stream.is_host() || !base::try_twice(note))
+            outside_->note_unknown();
         --graphs_;
     }
 
@@ -83,9 +98,8 @@ public:
         owners_.require(now);
         owners_.watch(now); // before anything of the graph's is held
         if (fresh.p) {
-            Placement& free = streams_.free_of(stream);
             held_.reserve();
-            free.add(fresh.bytes_of());
+            streams_.add(stream, fresh.bytes_of());
             held_.add_chunk(std::exchange(fresh, {}));
         }
         base::range const block = streams_.take(stream, bytes, alignment);
@@ -102,18 +116,21 @@ public:
         used_.not_below_zero();
         users const last = note_uses(stream);
         try {
-            if (last == users::capture && !runtime::is_per_thread(stream)) // which is the name of a stream of each thread
-                streams_.give(stream, block);
+            branch_end now;
+            if (last == users::capture)
+                graph::detail::visit_meant(stream, device_, [&] { now.add(stream); });
+            if (last == users::capture && now.is_known())
+                streams_.give(stream, block, std::move(now));
             else if (last != users::unknown && id_ != 0)
                 streams_.give_to_next(block);
-        } catch (...) { // no host memory: the bytes stay unused until the release
+        } catch (...) { // no host memory, or CUDA fails: the bytes stay unused until the release
         }
     }
 
     /// Keeps a block of the pool that a captured stream frees, since the graph may use it at each launch. False: the pool takes
     /// it back, and if another graph may use it, keeps it from others.
     bool adopt(stream_ref stream, held_block block) noexcept {
-        if (runtime::is_legacy(stream))
+        if (runtime::is_legacy(stream) || runtime::capture_state_of(stream) == runtime::capture_state::hindered)
             return false;
         try {
             held_.reserve();
@@ -141,17 +158,27 @@ public:
         return true;
     }
 
-    /// Gives everything back to `pool`, behind what `stream` did so far, or all devices with `after_all_work`. Throws
-    /// cuda_error; nothing goes back then.
+    /// Notes that everything is to go back behind what `stream` did so far; with `all_work`, behind all that any device did.
+    /// Throws cuda_error.
+    void end_behind(stream_ref stream, bool all_work) {
+        if (graph::detail::means_two(stream, device_))
+            outside_->note(stream); // 'give_back' comes behind the other one
+        if (all_work && held_.count() != 0)
+            outside_->note_unknown();
+    }
+    /// Gives everything back to `pool`, behind `stream`, and as 'end_behind' said; or nothing, and the answer is what the host
+    /// has to wait for first. Throws cuda_error; nothing goes back then.
     template <class Pool>
-    void give_back(Pool& pool, stream_ref stream, bool after_all_work) {
-        if (after_all_work && held_.count() != 0)
-            outside_.note_unknown();
-        outside_.make_wait(stream); // before anything goes back
+    waits give_back(Pool& pool, stream_ref stream) {
+        bool const two = graph::detail::means_two(stream, device_);
+        runtime::device_scope const of_pool(two ? device_ : any_device);
+        if (!outside_->try_make_wait(stream))
+            return outside_;
         streams_.clear();
         held_.give_back(pool, stream);
         used_ = base::usage{};
         owners_.forget();
+        return {};
     }
 
 private:
@@ -174,19 +201,19 @@ private:
     users note_use(stream_ref stream) noexcept {
         runtime::capture_state const now = runtime::capture_state_of(stream);
         if (now == runtime::capture_state::none)
-            return outside_.note(stream), users::noted;
-        if (runtime::may_be_captured(now)) {
-            runtime::capture const found = runtime::capture_if_known(stream);
-            if (found.id != 0 && owners_.is(found))
-                return users::capture;
-            if (found.id != 0 && id_ != 0 && owners_.has(found))
-                return users::noted;
-        }
+            return outside_->note(stream), users::noted;
+        if (now == runtime::capture_state::hindered || now == runtime::capture_state::broken) // no graph will use it
+            return outside_->note_unknown(), users::noted;
+        runtime::capture const found = runtime::capture_if_known(stream);
+        if (found.id != 0 && owners_.is(found))
+            return users::capture;
+        if (found.id != 0 && id_ != 0 && owners_.has(found))
+            return users::noted;
         return note_unknown_use(stream);
     }
     // The legacy stream is never captured itself; captures only make its calls fail.
     users note_unknown_use(stream_ref stream) noexcept {
-        outside_.note_unknown();
+        outside_->note_unknown();
         if (runtime::is_legacy(stream))
             return users::noted;
         owners_.note_another();
@@ -198,7 +225,7 @@ private:
     owner_graphs owners_;
     held_blocks held_;
     captured_streams<Placement> streams_;
-    last_uses outside_; // what streams did before frees outside the captures
+    waits outside_ = waits::make(); // what streams did before frees outside the captures
     base::usage used_;
     std::size_t graphs_ = 0;
 };

@@ -77,6 +77,8 @@ public:
 
     /// Another graph uses some of it as well, and nobody knows until when.
     void note_another() noexcept { another_ = true; }
+    /// Whether there is such a graph.
+    bool have_another() const noexcept { return another_; }
     /// It belongs to nobody again.
     void forget() noexcept {
         owner_ = 0;
@@ -88,7 +90,7 @@ public:
         for (watched const& each : watched_)
             if (!each.life.is_over())
                 return false;
-        return !another_ && has(runtime::capture{owner_, nullptr});
+        return !another_ && (owner_ == 0 || has(runtime::capture{owner_, nullptr})); // where it failed, nobody watches
     }
 
 private:
