@@ -31,7 +31,6 @@
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
-#include <weir/layer/record.hpp>
 #include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>

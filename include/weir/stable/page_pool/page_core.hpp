@@ -229,7 +229,7 @@ private:
         return is_within_limit(page_bytes()) ? no_room : over_limit;
     }
     [[noreturn]] void refuse(std::size_t bytes, char const* reason) {
-        throw out_of_memory(bytes, known_state(), reason, "page_pool");
+        throw out_of_memory(bytes, refusal{known_state(), reason}, "page_pool");
     }
     void require_mapping() const {
         if (!pages_.memory().extends())
