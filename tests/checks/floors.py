@@ -57,6 +57,7 @@ MAY_INCLUDE = {
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
     "stable.hpp": ["stable"],
+    "trace.hpp": ["trace", "layer"],
     "multi_device.hpp": ["multi_device"],
 }
 
@@ -236,10 +237,10 @@ def main():
     results += [(f"rooms: {path.relative_to(top)}/", f"{len(rooms)} headers; {MOST_ROOMS} at most" if len(rooms) > MOST_ROOMS else "")
                 for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
-    staging = reached(top, "staging.hpp")
-    left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | staging]
+    others = reached(top, "staging.hpp") | reached(top, "trace.hpp")
+    left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | others]
     beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable", "multi_device")]
-    lost = [(room, n) for room in ("staging", "stable", "multi_device") for n in names  # .cuh: nvcc's alone
+    lost = [(room, n) for room in ("staging", "stable", "multi_device", "trace") for n in names  # .cuh: nvcc's alone
             if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp")]
     complaint = "\n".join([f"{room}.hpp does not reach {n}" for room, n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))

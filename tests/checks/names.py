@@ -15,7 +15,7 @@ import sys
 from workshop import ROOT, close_with
 
 MOST_AT_TOP = 70
-MOST_CLAUSES = 101
+MOST_CLAUSES = 40
 DECLARES = re.compile(r"(?:\[\[[^\]]*\]\]\s*)?(?:template <.*?> )?(?:class|struct|union|enum class|enum) (?:\[\[[^\]]*\]\]\s*)?(\w+)"
                       r"|using (\w+) =|[\w:<>,&*\[\] ]+?\b(\w+)(?:<[^()]*>)?\s*(?:\(|=|\{|;)")
 

@@ -22,7 +22,7 @@ STANDARDS = ["c++17", "c++20", "c++2b"]
 COMPILERS = ["g++-11", "g++-12", "g++-13", "g++-14", "clang++-14"]  # and the newest clang++ that is here
 DUE = 2  # combinations a commit
 SIMULATOR = ROOT / "tests/simulated_cuda"
-ALL = ["weir/weir.hpp", "weir/staging.hpp", "weir/stable.hpp", "weir/multi_device.hpp", "weir/interop/pmr.hpp", "weir/interop/format.hpp"]
+ALL = ["weir/weir.hpp", "weir/staging.hpp", "weir/stable.hpp", "weir/multi_device.hpp", "weir/trace.hpp", "weir/interop/pmr.hpp", "weir/interop/format.hpp"]
 
 
 def compilers():

@@ -100,7 +100,7 @@ TEST_CASE("page_pool: a vector that begins does so where another ended only when
     });
 }
 
-TEST_CASE("page_pool: 64 vectors end, and trim leaves nothing held") {
+TEST_CASE("page_pool: 64 vectors end, and trim leaves nothing held" * doctest::test_suite("fills the card")) {
     support::every_schedule([] {
         scoped_stream const s;
         std::size_t before = 0, after = 0, all = 0;

@@ -118,8 +118,8 @@ public:
                                                  std::size_t alignment) {
         return self().try_allocate(stream, bytes, alignment);
     }
-    /// How many bytes of the pool such a block takes, as far as it knows.
-    static constexpr std::size_t rounded(std::size_t bytes, std::size_t) noexcept { return bytes; }
+    /// How many bytes of the pool such a block takes; 0: it does not tell.
+    static constexpr std::size_t rounded(std::size_t, std::size_t) noexcept { return 0; }
     /// Whether a stream on which memory was freed may end at any time; if not, 'settle' comes before its end.
     static constexpr bool streams_may_end = false;
     /// Each tells one figure of 'state', and throws as that.
