@@ -47,8 +47,8 @@ constexpr bool require_pool() {
     static_assert(returns<void*, has_try_allocate, P, Stream>,
                   "weir: the pool slot needs 'void* try_allocate(stream_ref, std::size_t bytes, std::size_t alignment)', null "
                   "when there is no room");
-    constexpr auto frees = [](auto& p, auto const& stream)
-        -> when<noexcept(p.deallocate(stream, nullptr, std::size_t{}, std::size_t{})) && true> {}; // nvcc 13.0 crashes without '&&'
+    constexpr auto frees = [](auto& p, auto const& stream) // nvcc 13.0 crashes without the '&&'
+        -> when<noexcept(p.deallocate(stream, nullptr, std::size_t{}, std::size_t{})) && true> {};
     static_assert(accepts<P, Stream const&>(frees),
                   "weir: the pool slot needs 'void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) "
                   "noexcept'");
