@@ -86,8 +86,8 @@ def refused(act, *parts):
 
 def case_sizes():
     weir_plugin = loaded()
-    for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
-                         ("70G", 70 << 30), ("512m", 512 << 20),
+    for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2048), (4096, 4096), ("4096", 4096),
+                         ("70G", 70 << 30), ("70GB", 70 << 30), ("512m", 512 << 20),
                          ("2T", 2 << 40), ("18446744073709551615", weir_plugin.NO_LIMIT), (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
     for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, float("nan"), b"1 GiB"):
