@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Everything about Python that needs a GPU: what must hold, and the figures. Twelve minutes on an H200.
 
-usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory] [--workloads NAME,...] [--rounds 3] [--minutes 7.5]
+usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory] [--workloads NAME,...] [--rounds 3]
+              [--minutes 7.5]
 
 Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
 with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
@@ -212,7 +213,8 @@ def run_pairs(book, quick):
     book.say("\na pair of allocation and free on the null stream, host nanoseconds")
     library, found = build_pairs(), {}
     for allocator in ("default", *weir_plugin.POOLS):
-        found[allocator], error = forked(lambda: measure_pairs(library, allocator, 3 if quick else 15, 2000 if quick else 20000))
+        rounds, pairs = (3, 2000) if quick else (15, 20000)
+        found[allocator], error = forked(lambda: measure_pairs(library, allocator, rounds, pairs))
         if error:
             return book.judge(False, f"{allocator}: {error.strip()}")
     book.data["pairs_ns"] = found
@@ -244,11 +246,13 @@ def run_trees(book, quick, folder):
             continue
         held = {name: each["held_mib"] for name, each in found.items()}
         best = min(held["default"], held["expandable"])
-        book.judge(held["device_pool"] <= 1.1 * best, f"{mode}: held {held['device_pool'] / best:.2f} times PyTorch's better one")
+        book.judge(held["device_pool"] <= 1.1 * best,
+                   f"{mode}: held {held['device_pool'] / best:.2f} times what PyTorch's better allocator does")
         times = [found[name]["step_ms"] for name in ("default", "expandable")]
         ours = found["device_pool"]["step_ms"]
-        book.judge(quick or ours <= max(1.03 * min(times), max(times)), f"{mode}: a step takes {100 * (ours / min(times) - 1):+.1f} % "
-                   f"against PyTorch's best; its runs spread {100 * (max(times) / min(times) - 1):.1f} %")
+        book.judge(quick or ours <= max(1.03 * min(times), max(times)),
+                   f"{mode}: a step takes {100 * (ours / min(times) - 1):+.1f} % against PyTorch's best; its runs spread "
+                   f"{100 * (max(times) / min(times) - 1):.1f} %")
         judge_losses(book, mode, {name: [each] for name, each in found.items()})
 
 
@@ -368,13 +372,15 @@ def main():
     ends = began + 60 * options.minutes
     book = Book()
     own = weir_torch._flags()
-    wanted = [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS] + [("device_pool", own), ("device_pool", [])]
+    wanted = [("device_pool", own), ("device_pool", [])]  # for weir_torch.pool, and for CuPy
+    wanted += [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS]
     with concurrent.futures.ThreadPoolExecutor() as threads:  # each waits for a compiler
         list(threads.map(lambda each: weir_plugin.build(*each), wanted))
     book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
     book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]
     book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {time.monotonic() - began:.0f} s\n")
-    stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book), "pairs": lambda: run_pairs(book, options.quick),
+    stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book),
+              "pairs": lambda: run_pairs(book, options.quick),
               "long": lambda: run_long(book, options.quick),
               "trees": lambda: run_trees(book, options.quick, folder), "recovery": lambda: run_recovery(book),
               "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds)}
