@@ -402,6 +402,39 @@ def compile_reduce_overhead():
     return f"held {torch.cuda.memory_reserved() >> 20} MiB"
 
 
+@case(limit="4 GiB")
+def dead_cycles():
+    """Tensors in dead cycles of objects are freed before an allocation fails, if the program says how."""
+    class Node:
+        pass
+
+    weir().before_out_of_memory(lambda *_: gc.collect())
+    gc.disable()
+    try:
+        for made in range(100):
+            node = Node()
+            node.itself, node.held = node, torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
+            del node
+    except torch.OutOfMemoryError:
+        raise AssertionError(f"only {made} of 100 cycles of 400 MiB were made within 4 GiB") from None
+    finally:
+        gc.enable()
+        weir().before_out_of_memory(None)
+    return f"100 of 400 MiB, {torch.cuda.memory_stats()['num_alloc_retries']} times asked"
+
+
+@case(own=True)
+def first_use():
+    """With a plug-in that is built, in a process that imported PyTorch."""
+    program = ("import time, torch; began = time.perf_counter(); import weir_torch; weir_torch.use(); "
+               "print(time.perf_counter() - began)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    seconds = float(done.stdout)
+    require(seconds <= 0.1, f"it took {seconds:.2f} s")
+    return f"{1e3 * seconds:.0f} ms"
+
+
 @case()
 def remedies():
     """What finds out-of-memory errors in other libraries finds weir's."""

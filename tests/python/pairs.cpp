@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-// What does a pair of allocation and free take on the host, in PyTorch's own allocator and in the plug-in's two functions?
+// What does a pair of allocation and free take on the host, with the allocator that PyTorch has now?
 //
-// Built by gpu.py against PyTorch's headers. Both loops are here, so that both pay the same for being called.
+// Built by gpu.py against PyTorch's headers.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <chrono>
@@ -21,14 +21,8 @@ double nanoseconds(std::size_t pairs, Pair const& pair) {
 
 } // namespace
 
-extern "C" double own_pairs(std::size_t pairs, std::size_t bytes, cudaStream_t stream) {
+extern "C" double pairs(std::size_t pairs, std::size_t bytes, cudaStream_t stream) {
     return nanoseconds(pairs, [&] {
         c10::cuda::CUDACachingAllocator::raw_delete(c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(bytes, stream));
     });
-}
-
-extern "C" double plugin_pairs(void* (*allocate)(std::size_t, int, cudaStream_t),
-                               void (*deallocate)(void*, std::size_t, int, cudaStream_t), std::size_t pairs, std::size_t bytes,
-                               int device, cudaStream_t stream) {
-    return nanoseconds(pairs, [&] { deallocate(allocate(bytes, device, stream), bytes, device, stream); });
 }

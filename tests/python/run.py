@@ -86,8 +86,8 @@ def refused(act, *parts):
 
 def case_sizes():
     weir_plugin = loaded()
-    for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2000), (4096, 4096), ("4096", 4096),
-                         ("70G", 70 << 30), ("512m", 512 << 20),
+    for size, wanted in (("70 GiB", 70 << 30), ("1.5MiB", 3 << 19), ("2 kb", 2048), (4096, 4096), ("4096", 4096),
+                         ("70G", 70 << 30), ("70GB", 70 << 30), ("512m", 512 << 20),
                          ("2T", 2 << 40), ("18446744073709551615", weir_plugin.NO_LIMIT), (None, weir_plugin.NO_LIMIT)):
         assert weir_plugin.bytes_of(size) == wanted, (size, weir_plugin.bytes_of(size))
     for size in ("", "many", "5 XB", "-1 GiB", "1 2", 0, -5, 0.5, float("nan"), b"1 GiB"):
@@ -688,25 +688,36 @@ def sentences():
                 yield each.value
 
 
+def sentences_of_cpp():
+    """All that the plug-in's C++ says, in one text: literals that lie side by side are one."""
+    whole = "".join(path.read_text() for path in sorted((ROOT / "examples/python").glob("weir_plugin/**/*.[ch]pp"))
+                    if "include" not in path.parts)
+    literals = re.findall(r'"(?:[^"\n]*"\s*")*[^"\n]*"', re.sub(r"//.*", "", whole))
+    return "\n".join(re.sub(r'"\s*"', "", each) for each in literals)
+
+
 def case_page():
     """README.md's sentences are said, and its samples are what is printed."""
     from readme import matches
     page = (ROOT / "examples/python/README.md").read_text()
-    said = list(sentences())
+    said, compiled = list(sentences()), sentences_of_cpp()
     quoted = [found[1] for found in re.findall(r"(['\"])(weir: [^|]*?)\1(?=,| \|)", page)]
     assert len(quoted) > 10, quoted
     for each in quoted:
-        assert any(each in one for one in said), f"nobody says: {each}"
+        assert any(each in one for one in said) or all(part in compiled for part in each.split("...")), f"nobody says: {each}"
+    samples = dict(re.findall(r"<!-- sample: ([\w ]+) -->\n```text\n(.*?)```", page, flags=re.S))
+    for part in re.split(r"\d+(?:\.\d+)? (?:GiB|MiB|bytes)|\.\.\. GiB|torch:0|\b\d\b|\. ",
+                         samples["error"].strip()):  # the rest of it is with_torch.py's
+        assert part.strip("., ") in compiled, f"nobody says: {part}"
     plugin = loaded().load("device_pool", "64 MiB", "torch", weir_torch()._flags())
     for size in (40 * MIB, 1000):
         plugin.allocate(size, 0, 0)
-    samples = dict(re.findall(r"<!-- sample: (\w+) -->\n```text\n(.*?)```", page, flags=re.S))
     assert matches(plugin.report() + "\n", samples["report"]), plugin.report()
     refused(lambda: plugin.allocate(100 * MIB, 0, 0), "weir: out of memory")
     try:
         plugin.allocate(100 * MIB, 0, 0)
     except MemoryError as error:
-        assert matches(f"{error}\n", samples["error"]), error
+        assert matches(f"{error}\n", samples["their error"]), error
 
 
 def case_wheel():

@@ -18,6 +18,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[0] / "checks")]
 from run import FOLDER, ROOT, SIMULATED, simulated_device  # noqa: E402
+from readme import matches  # noqa: E402
 from workshop import close_with, run, tail  # noqa: E402
 
 
@@ -43,20 +44,36 @@ def silent_driver(python):
     return tail(done.output) if done.code else ""
 
 
-def answers(python, allocator, cases):
-    """What the cases answer: a dict, and a complaint or ''."""
+def with_simulated_device(command):
+    """Runs a command of an interpreter that finds what stands in for CUDA."""
     places = {"LD_PRELOAD": str(SIMULATED), "LD_LIBRARY_PATH": str(FOLDER / "silent_driver"),
               "PYTHONPATH": str(ROOT / "examples/python"), "WEIR_CACHE": str(FOLDER / "cache")}
     before = {name: os.environ.get(name) for name in places}
     os.environ.update(places)
     try:
-        done = run([python, HERE / "torch_cases.py", allocator, FOLDER / f"{allocator}.json", *cases])
+        return run(command)
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def answers(python, allocator, cases):
+    """What the cases answer: a dict, and a complaint or ''."""
+    done = with_simulated_device([python, HERE / "torch_cases.py", allocator, FOLDER / f"{allocator}.json", *cases])
     if done.code:
         return {}, tail(done.output, 30)
     return json.loads((FOLDER / f"{allocator}.json").read_text()), ""
+
+
+def sample_of_the_page(python):
+    """Whether the error that README.md shows is what is said: a complaint or ''."""
+    program = ("import torch, weir_torch\nweir_torch.use(limit='64 MiB')\n"
+               "held = [torch.empty(size, dtype=torch.uint8, device='cuda') for size in (40 << 20, 1000)]\n"
+               "try: torch.empty(100 << 20, dtype=torch.uint8, device='cuda')\nexcept torch.OutOfMemoryError as error: print(error)")
+    done = with_simulated_device([python, "-c", program])
+    page = (ROOT / "examples/python/README.md").read_text()
+    sample = re.search(r"<!-- sample: error -->\n```text\n(.*?)```", page, flags=re.S)[1]
+    return "" if done.code == 0 and matches(done.output, sample) else f"{done.output}and not\n{sample}"
 
 
 def results(python, cases):
@@ -69,7 +86,7 @@ def results(python, cases):
         found[allocator], complaint = answers(python, allocator, cases)
         if complaint:
             return [(f"torch_cases.py {allocator}", complaint)]
-    told = []
+    told = [] if cases else [("the page's sample", sample_of_the_page(python))]
     for name, ours in found["weir"].items():
         theirs = found["native"][name]
         failed = ours.get("failed") or theirs.get("failed")

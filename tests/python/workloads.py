@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seven programs whose memory is measured, with models that are written here: torch.nn alone, no data, no download.
+"""Ten programs whose memory is measured, with models that are written here: torch.nn alone, no data, no download.
 
 Each is a generator that runs one step at a turn and yields its loss, a tensor on the device. Sizes and values come from
 fixed seeds, so that every allocator sees the same requests.
@@ -216,6 +216,97 @@ def prefetching(steps, most=8192):
         yield loss.detach()
 
 
+class Adapted(nn.Module):
+    """A layer that stays as it is, and two narrow ones beside it that learn (LoRA)."""
+
+    def __init__(self, kept, rank):
+        super().__init__()
+        self.kept = kept.requires_grad_(False)
+        self.down, self.up = nn.Linear(kept.in_features, rank, bias=False), nn.Linear(rank, kept.out_features, bias=False)
+        nn.init.normal_(self.up.weight, std=0.02)
+
+    def forward(self, x):
+        return self.kept(x) + self.up(self.down(x))
+
+
+def lora(steps, batch, lengths, rank=8):
+    torch.manual_seed(6)
+    draw = random.Random(6)
+    model = GPT2().requires_grad_(False)
+    for each in model.blocks:
+        each.attention.qkv = Adapted(each.attention.qkv, rank)
+        each.mlp[0] = Adapted(each.mlp[0], rank)
+    model.to(DEVICE)
+    optimizer = torch.optim.AdamW((each for each in model.parameters() if each.requires_grad), lr=1e-3)
+    for _ in range(steps):
+        ids = torch.randint(50257, (batch, draw.randint(*lengths) + 1), device=DEVICE)
+        with half():
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+class UNet(nn.Module):
+    """Four levels down, four up, with what each level saw beside it."""
+
+    def __init__(self, width=64, levels=4):
+        super().__init__()
+        def double(inside, out):
+            return nn.Sequential(nn.Conv2d(inside, out, 3, 1, 1), nn.GroupNorm(8, out), nn.SiLU(),
+                                 nn.Conv2d(out, out, 3, 1, 1), nn.GroupNorm(8, out), nn.SiLU())
+        widths = [width << level for level in range(levels)]
+        self.down = nn.ModuleList(double(inside, out) for inside, out in zip([3, *widths], widths))
+        self.up = nn.ModuleList(double(inside + out, out) for inside, out in zip(widths[:0:-1], widths[-2::-1]))
+        self.last = nn.Conv2d(width, 3, 1)
+
+    def forward(self, x):
+        seen = []
+        for each in self.down:
+            x = each(x if not seen else F.avg_pool2d(x, 2))
+            seen.append(x)
+        for each, beside in zip(self.up, seen[-2::-1]):
+            x = each(torch.cat((F.interpolate(x, scale_factor=2.0, mode="nearest"), beside), 1))
+        return self.last(x)
+
+
+def unet(steps, batch):
+    torch.manual_seed(7)
+    draw = random.Random(7)
+    model = UNet().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(steps):
+        height, width = (32 * draw.randint(6, 14) for _ in range(2))
+        images = torch.randn(batch, 3, height, width, device=DEVICE)
+        with half():
+            loss = F.mse_loss(model(images + torch.randn_like(images)), images)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def gnn(steps, nodes, edges, width=128):
+    """Three rounds of messages along the edges of random subgraphs, whose sizes vary much."""
+    torch.manual_seed(8)
+    draw = random.Random(8)
+    layers = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(3)).to(DEVICE)
+    optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3)
+    for _ in range(steps):
+        count = draw.randint(*nodes)
+        sources, targets = torch.randint(count, (2, draw.randint(*edges)), device=DEVICE)
+        x = torch.randn(count, width, device=DEVICE)
+        for each in layers:
+            messages = torch.zeros_like(x).index_add(0, targets, x[sources])
+            x = F.relu(each(torch.cat((x, messages), 1)))
+        loss = x.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
 def long_run(steps):
     """Many steps of a small model with two side streams, to see whether anything grows."""
     yield from prefetching(steps, most=256)
@@ -230,4 +321,7 @@ WORKLOADS = {
     "detector": ("detector, varying images", 40, 6, lambda steps: detector(steps, 2)),
     "serving": ("serving loop", 32, 4, lambda steps: serving(steps, 24)),
     "prefetching": ("prefetching, two side streams", 80, 8, lambda steps: prefetching(steps)),
+    "lora": ("LoRA, varying lengths", 30, 6, lambda steps: lora(steps, 16, (128, 1024))),
+    "unet": ("U-Net, varying images", 40, 6, lambda steps: unet(steps, 8)),
+    "gnn": ("GNN, random subgraphs", 40, 6, lambda steps: gnn(steps, (20_000, 200_000), (100_000, 1_500_000))),
 }

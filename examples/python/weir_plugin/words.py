@@ -12,9 +12,9 @@ Size = Union[int, float, str, None]
 POOLS = ("device_pool", "promised_device_pool", "compact_device_pool")
 NO_LIMIT = (1 << 64) - 1
 LEAST_LIMIT = 2 << 20  # a page of the device's memory
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS = {"": 1, "B": 1}  # as examples/replay takes them: powers of 1024, however they are written
 for _power, _prefix in enumerate("KMGT", 1):
-    UNITS[_prefix] = UNITS[_prefix + "IB"] = 1 << 10 * _power
+    UNITS[_prefix] = UNITS[_prefix + "B"] = UNITS[_prefix + "IB"] = 1 << 10 * _power
 
 
 class Error(RuntimeError):
@@ -38,7 +38,7 @@ def pool_of(name: str) -> str:
 
 
 def bytes_of(size: Size) -> int:
-    """A size in bytes, from an int or a text such as '70 GiB' or '70G'; None: no limit."""
+    """A size in bytes, from an int or a text such as '70 GiB', '70GB' or '70G', which are all 70 * 2**30; None: no limit."""
     if size is None:
         return NO_LIMIT
     given = size
