@@ -77,6 +77,12 @@ def sample_of_the_page(python):
     return "" if done.code == 0 and matches(said, sample) else f"{done.output}and not\n{sample}"
 
 
+def shares(python):
+    """torch_shares.py: a complaint or ''."""
+    done = with_simulated_device([python, HERE / "torch_shares.py"])
+    return "" if done.code == 0 and "all holds" in done.output else tail(done.output, 30)
+
+
 def results(python, cases):
     FOLDER.mkdir(parents=True, exist_ok=True)
     complaint = ("" if SIMULATED.exists() else simulated_device()) or silent_driver(python)
@@ -87,7 +93,7 @@ def results(python, cases):
         found[allocator], complaint = answers(python, allocator, cases)
         if complaint:
             return [(f"torch_cases.py {allocator}", complaint)]
-    told = [] if cases else [("the page's sample", sample_of_the_page(python))]
+    told = [] if cases else [("the page's sample", sample_of_the_page(python)), ("torch_shares.py", shares(python))]
     for name, ours in found["weir"].items():
         theirs = found["native"][name]
         failed = ours.get("failed") or theirs.get("failed")
