@@ -3,7 +3,7 @@
 """Everything about Python that needs a GPU: what must hold, and the figures. Twelve minutes on an H200.
 
 usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory] [--workloads NAME,...] [--rounds 3]
-              [--minutes 7.5]
+              [--without-compact] [--minutes 7.5]
 
 Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
 with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
@@ -17,9 +17,11 @@ import json
 import os
 import pathlib
 import select
+import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -132,7 +134,7 @@ def measure_long(allocator, steps):
 def build_pairs():
     library = weir_plugin.cache_folder() / f"pairs-{torch.__version__}.so"
     top = pathlib.Path(torch.__file__).resolve().parent
-    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", "-fPIC", "-shared",
+    command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O2", "-fPIC", "-shared",
                *weir_plugin.cuda_flags(weir_plugin.cuda_runtime()), "-isystem", str(top / "include"), str(HERE / "pairs.cpp"),
                f"-L{top / 'lib'}", "-lc10_cuda", "-lc10",
                f"-Wl,-rpath,{top / 'lib'}", "-o", str(library)]
@@ -225,18 +227,19 @@ def run_pairs(book, quick):
         book.judge(ours <= 0.5 * own, f"{bytes_} B: device_pool takes at most half of PyTorch's own ({ours / own:.2f})")
 
 
-def run_trees(book, quick, folder):
+def run_trees(book, quick):
     """Graph trees: compiled once, so that each allocator runs the same kernels; then measured."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()
+    os.environ["TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"] = "ATEN"  # the others compile for minutes, and allocate as much
     steps = 12 if quick else 60
     book.data["trees"] = {}
     for mode in trees.MODES:
         began = time.monotonic()
-        error = forked(lambda: measure("default", 6, lambda n: trees.trained_and_asked(mode, n)))[1]
+        error = forked(lambda: measure("default", 6, lambda n: trees.trained_and_asked(mode, n)), 120)[1]
         book.say(f"\ngraph trees, {mode} (compiled in {time.monotonic() - began:.0f} s): MiB held, ms a step")
         found, order = {}, ("default", "expandable", "device_pool")
         for allocator in order if not error else ():
-            found[allocator], error = forked(lambda: measure(allocator, steps, lambda n: trees.trained_and_asked(mode, n)))
+            found[allocator], error = forked(lambda: measure(allocator, steps, lambda n: trees.trained_and_asked(mode, n)), 90)
             if error:
                 break
             book.say(f"  {allocator:<14}{found[allocator]['held_mib']:8,.0f}{found[allocator]['step_ms']:10.3f}")
@@ -271,13 +274,13 @@ def run_recovery(book):
     book.judge(found["device_pool"]["again"], "the largest batch fits again, and one of 1 after it")
 
 
-def run_memory(book, quick, ends, names, rounds):
-    found = {name: {allocator: [] for allocator in ALLOCATORS} for name in names}
+def run_memory(book, quick, ends, names, rounds, allocators):
+    found = {name: {allocator: [] for allocator in allocators} for name in names}
     left_out = 0
     for number in range(1 if quick else rounds):
         for name in names:
             _, steps, few, generator = workloads.WORKLOADS[name]
-            order = ALLOCATORS if number == 0 else ("default", "expandable", "device_pool")  # the later rounds are for times
+            order = allocators if number == 0 else allocators[:3]  # the later rounds are for times
             turn = number % len(order)
             for allocator in order[turn:] + order[:turn]:
                 if time.monotonic() > ends:
@@ -290,7 +293,7 @@ def run_memory(book, quick, ends, names, rounds):
                     found[name][allocator].append(result)
     book.data["memory"] = found
     book.say("\nmost memory reserved, MiB (median time of a step, ms)")
-    book.say(f"  {'':<30}" + "".join(f"{allocator:>24}" for allocator in ALLOCATORS))
+    book.say(f"  {'':<30}" + "".join(f"{allocator:>24}" for allocator in allocators))
     for name, each in found.items():
         cells = [f"{max(r['held_mib'] for r in runs):,.0f} ({statistics.median(r['step_ms'] for r in runs):.2f})"
                  if runs else "-" for runs in each.values()]
@@ -363,6 +366,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="calls,cases,pairs,recovery,trees,long,memory")
     parser.add_argument("--workloads", default=",".join(workloads.WORKLOADS))
+    parser.add_argument("--without-compact", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=7.5)
     options = parser.parse_args()
@@ -374,6 +378,7 @@ def main():
     own = weir_torch._flags()
     wanted = [("device_pool", own), ("device_pool", [])]  # for weir_torch.pool, and for CuPy
     wanted += [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS]
+    wanted += [("device_pool", own + weir_torch.allocator.flags(shares=True))]
     with concurrent.futures.ThreadPoolExecutor() as threads:  # each waits for a compiler
         list(threads.map(lambda each: weir_plugin.build(*each), wanted))
     book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
@@ -382,8 +387,9 @@ def main():
     stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book),
               "pairs": lambda: run_pairs(book, options.quick),
               "long": lambda: run_long(book, options.quick),
-              "trees": lambda: run_trees(book, options.quick, folder), "recovery": lambda: run_recovery(book),
-              "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds)}
+              "trees": lambda: run_trees(book, options.quick), "recovery": lambda: run_recovery(book),
+              "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds,
+                                           ALLOCATORS[:3] if options.without_compact else ALLOCATORS)}
     for name in options.only.split(","):
         stages[name]()
         book.data["seconds"] = round(time.monotonic() - began)

@@ -5,13 +5,17 @@ A case named here with `own=True` runs with PyTorch's own allocator; the others 
 that is shown beside it.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib.util
 import os
 import pathlib
+import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -542,7 +546,125 @@ def compare():
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     lines = [line for line in done.stdout.splitlines() if line.startswith("device_pool holds ")]
     require(done.returncode == 0 and len(lines) == 1 and "that call was skipped" in done.stdout, done.stdout + done.stderr)
-    return lines[0]
+    return "\n" + done.stdout.rstrip()
+
+
+def printed(words, program, *arguments, limit_s=100):
+    """What a program printed that python3 started with these words before its name; all that it started ends with it."""
+    with tempfile.TemporaryDirectory() as place:
+        path, wrote = pathlib.Path(place) / "program.py", pathlib.Path(place) / "wrote"
+        path.write_text(program)
+        with open(wrote, "wb") as sink:
+            child = subprocess.Popen([sys.executable, *words, str(path), *arguments], stdout=sink, stderr=subprocess.STDOUT,
+                                     start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+            try:
+                status = child.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                status = f"none after {limit_s} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        said = wrote.read_text(errors="replace")
+    require(status == 0, f"{' '.join(words)} {' '.join(arguments)}: exit status {status}: {said[-3000:]}")
+    return said
+
+
+def launched(words, program):
+    """The same by a launcher, with -m weir_torch."""
+    return printed([*words, "-m", "weir_torch", "--limit", "1G"], program)
+
+
+@case(own=True)
+def launchers():
+    """torchrun, and accelerate where it is here."""
+    program = """import torch
+print(torch.cuda.memory.get_allocator_backend(), torch.ones(3, device="cuda").sum().item(), torch.cuda.memory_reserved() > 0)"""
+    ways = {"torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "1"]}
+    if not missing("accelerate"):
+        ways["accelerate"] = ["-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1",
+                              "--mixed_precision", "no", "--dynamo_backend", "no"]
+    for name, words in ways.items():
+        said = launched(words, program)
+        require("weir 3.0 True" in said, f"{name}: {said}")
+    return ", ".join(ways)
+
+
+@case(own=True)
+def tensors_for_other_processes():
+    """torch.multiprocessing, both ways between two processes with weir, and from PyTorch's own allocator to weir."""
+    program = """import sys, torch, torch.multiprocessing as processes
+
+def receive(uses, tensors, answers):
+    import weir_torch
+    weir_torch.use(shares=True)
+    for value in (3.0, 4.0):
+        x = tensors.get()
+        assert bool((x == value).all()), x
+        x += 1  # the sender sees it
+        torch.cuda.synchronize()
+        del x
+        answers.put("done")
+    if uses:
+        y = torch.full((5 << 20,), 7.0, device="cuda")
+        answers.put(y)
+        tensors.get()
+
+if __name__ == "__main__":
+    uses = sys.argv[1] == "weir"
+    if uses:
+        import weir_torch
+        weir_torch.use(shares=True)
+    processes = processes.get_context("spawn")
+    tensors, answers = processes.Queue(), processes.Queue()
+    child = processes.Process(target=receive, args=(uses, tensors, answers))
+    child.start()
+    for value, count in ((3.0, 1000), (4.0, 40 << 20)):
+        x = torch.full((count,), value, device="cuda")
+        tensors.put(x)
+        assert answers.get(timeout=60) == "done" and bool((x == value + 1).all()), x
+    if uses:
+        y = answers.get(timeout=60)
+        assert bool((y == 7).all()), y
+        del y
+        tensors.put("enough")
+    child.join(60)
+    torch.cuda.empty_cache()
+    print("all came", child.exitcode, torch.cuda.memory_allocated() >> 20)
+"""
+    for allocator in ("weir", "default"):
+        said = printed([], program, allocator)
+        require("all came 0" in said, f"from {allocator}: {said[-3000:]}")
+
+
+@case(own=True)
+def nccl_registers_memory():
+    """NCCL's hook, which hears of each segment; and its registration of a MemPool."""
+    head = """import os, torch, torch.distributed as dist
+os.environ["TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"] = "{hook}"
+before = torch.ones(1 << 20, device="cuda")
+dist.init_process_group("nccl", device_id=torch.device("cuda:0"))
+dist.all_reduce(before)
+"""
+    segments = """for i in range(1, 20):
+    last = torch.full((i << 20,), 2.0, device="cuda")
+    dist.all_reduce(last)
+    if i < 19:
+        del last
+        torch.cuda.empty_cache()
+"""
+    pool = """backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    last = torch.full((19 << 20,), 2.0, device="cuda")
+backend.register_mem_pool(pool)
+dist.all_reduce(last)
+backend.deregister_mem_pool(pool)
+"""
+    tail = "print('sums', before.mean().item(), last.mean().item())\ndist.destroy_process_group()"
+    for hook, middle in ((1, segments), (0, pool)):
+        said = launched(["-m", "torch.distributed.run", "--nproc-per-node", "1"], head.format(hook=hook) + middle + tail)
+        require("sums 1.0 2.0" in said, said)
 
 
 class Bridge:
@@ -551,8 +673,8 @@ class Bridge:
     def __init__(self):
         library = weir_plugin.cache_folder() / "dlpack_bridge.so"
         runtime = weir_plugin.cuda_runtime()
-        done = subprocess.run([os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-pthread",
-                               f"-I{weir_plugin.weir_include()}", *weir_plugin.cuda_flags(runtime),
+        done = subprocess.run([*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared",
+                               "-pthread", f"-I{weir_plugin.weir_include()}", *weir_plugin.cuda_flags(runtime),
                                str(pathlib.Path(__file__).with_name("dlpack_bridge.cpp")), str(runtime),
                                f"-Wl,-rpath,{runtime.parent}", "-o", str(library)], capture_output=True, text=True)
         require(done.returncode == 0, done.stderr[-2000:])

@@ -322,6 +322,7 @@ def case_use():
     weir = weir_torch()
     import torch
     refused(weir.state, "call weir_torch.use first")
+    refused(lambda: weir.use(shares=True), "need PyTorch 2.11 or later, with its headers", "'.cpu()'")
     weir.use("device_pool", limit="1 GiB")
     assert torch.current.names == ("weir_allocate", "weir_deallocate"), torch.current.names
     wanted = {setter: weir._used.address(function) for setter, function in weir.SETTERS.items()}
@@ -381,6 +382,7 @@ def case_program_words():
     for words, own, named in (("a.py --pool x -m y", "", "a.py --pool x -m y"), ("--pool x a.py -h", "--pool x", "a.py -h"),
                               ("--pool=x -m mod -- -c", "--pool=x", "-m mod -- -c"), ("-mmod a", "", "-m mod a"),
                               ("-c pass -- b", "", "-c pass -- b"), ("--limit 1G -- a.py -- b", "--limit 1G", "a.py -- b"),
+                              ("--shares a.py --shares", "--shares", "a.py --shares"),
                               ("-h a.py", "-h", "a.py"), ("--pool", "--pool", ""), ("-- -m mod", "", "-m mod"), ("", "", "")):
         assert program.split(words.split()) == (own.split(), named.split()), (words, program.split(words.split()))
     for words, wrong in (("", "no program is named"), ("-m", "no program is named"), ("-c", "no program is named"),
@@ -427,7 +429,7 @@ def case_command_line():
     (none / "torch.py").write_text("raise ModuleNotFoundError('nothing', name='torch')\n")  # wherever this runs
     os.environ["PYTHONPATH"] = f"{none}:{ROOT / 'examples/python'}"
     for module, words, code, parts in (
-            ("weir_torch", ["--help"], 0, ["-m MODULE", "--limit SIZE", "build [--pool POOL]"]),
+            ("weir_torch", ["--help"], 0, ["-m MODULE", "--limit SIZE", "build [--pool POOL]", "--shares"]),
             ("weir_torch.compare", ["-h"], 0, ["--timeout SECONDS", "--allocators NAMES"]),
             ("weir_torch", ["-c", "pass"], 1, ["there is no PyTorch here"]),
             ("weir_torch", ["build"], 1, ["there is no PyTorch here"]),

@@ -7,8 +7,10 @@ Each case returns what has to be the same with both allocators; what holds of we
 by torch.empty: no kernel runs.
 """
 
+import ctypes
 import gc
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import warnings
 import torch
 
 MIB = 1 << 20
+kept_for_good = []
 ours = sys.argv[1] == "weir"
 if ours:
     import weir_torch
@@ -262,6 +265,23 @@ def case_out_of_memory():
             assert part in text, text
         assert "weir: " not in text and "pool_options" not in text, text
     return stat("num_ooms") - before, [list(each) for each in found], arguments
+
+
+def case_observer_that_raises():
+    raises = [True]
+
+    def fails(*_):
+        if raises:  # an observer stays for good
+            raise KeyError("the observer's own")
+
+    torch._C._cuda_attach_out_of_memory_observer(fails)
+    before, found = torch.cuda.memory_allocated(), ""
+    try:
+        block(1000 << 10)
+    except Exception as error:
+        found = type(error).__name__
+    raises.clear()
+    return found, torch.cuda.memory_allocated() - before, block(1).numel()
 
 
 def case_batch_is_halved():
@@ -535,6 +555,24 @@ def case_checkpoint_with_live_storages():
     return steps
 
 
+def case_restoration_that_is_refused():
+    """PyTorch refuses a checkpoint beside whose tensors others live, and frees what the allocator gave it for the rest: what it
+    frees twice is told of on stderr, and nothing ends."""
+    pool, side = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    first, held = captured(lambda: [block(4), block(12)], pool=pool, stream=side)
+    state = torch._C._cuda_getCheckpointState(0, pool)
+    second, more = captured(lambda: block(20), pool=pool, stream=side)
+    text = refused(lambda: torch._C._cuda_setCheckpointPoolState(0, state, [], []), "stale tensors")
+    if not ours:
+        kept_for_good.append((held, more))  # it counts them freed, and would fail at their ends
+        return text, [], True
+    del held, more
+    gc.collect()
+    found = live(pool)
+    third, again = captured(lambda: block(4), pool=pool, stream=side)
+    return text, found, live(pool) == [4 * MIB]
+
+
 # ---- history
 
 def case_snapshot():
@@ -624,6 +662,44 @@ def case_dump_snapshot():
     return [len(draw(data)) > 100 for draw in (viewer.trace_plot, viewer.segment_plot, viewer.segsum, viewer.trace)]
 
 
+def case_tracker_that_throws():
+    """A tracker such as NCCL's: its error is told on stderr, and no block is lost."""
+    if not ours:
+        return [0, True, MIB, True]
+    code = ctypes.CDLL(str(tracker()))
+    code.attach()
+    before, fails = torch.cuda.memory_allocated(), ctypes.c_int.in_dll(code, "fails")
+    fails.value = 1
+    held = block(30)
+    del held
+    torch.cuda.empty_cache()
+    fails.value = 0
+    return [torch.cuda.memory_allocated() - before, ctypes.c_int.in_dll(code, "seen").value >= 3, block(1).numel(),
+            tiled(torch.cuda.memory_snapshot())]
+
+
+def tracker():
+    """A shared library whose tracker throws while 'fails' is set."""
+    import subprocess
+    import weir_plugin
+    place, top = pathlib.Path(tempfile.mkdtemp()) / "tracker.so", pathlib.Path(torch.__file__).parent
+    place.with_suffix(".cpp").write_text("""
+        #include <c10/cuda/CUDACachingAllocator.h>
+        #include <stdexcept>
+        extern "C" { int fails = 0, seen = 0; }
+        extern "C" void attach() {
+            c10::cuda::CUDACachingAllocator::get()->attachAllocatorTraceTracker([](auto const&) {
+                ++seen;
+                if (fails)
+                    throw std::runtime_error("the tracker's own");
+            });
+        }""")
+    subprocess.run(["g++", "-std=c++20", "-O0", "-shared", "-fPIC", "-isystem", top / "include",
+                    *weir_plugin.cuda_flags(weir_plugin.cuda_runtime()), place.with_suffix(".cpp"), f"-L{top / 'lib'}",
+                    "-lc10_cuda", "-lc10", "-o", place], check=True)
+    return place
+
+
 def case_profiler():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
         held = block(5)
@@ -658,6 +734,27 @@ def case_autograd():
     held = torch.ones(10, requires_grad=True)
     (held * 2).sum().backward()
     return held.grad.tolist()
+
+
+def case_tensor_for_another_process():
+    """What is not built is refused with a sentence, where the tensor is sent."""
+    if not ours:
+        return True
+    import torch.multiprocessing as processes
+    reader, writer = processes.Pipe()
+    return refused(lambda: writer.send(block(1)), "weir: a tensor of weir's cannot be sent", "shares=True", "'.cpu()'")
+
+
+def case_plugin_of_another_version():
+    if not ours:
+        return True
+    code = weir_torch._used.library
+    assert code.weir_install(b"2.99.0") == -1
+    code.weir_error.restype = ctypes.c_char_p
+    text = code.weir_error().decode()
+    assert "this is 2.99.0; build it again" in text, text
+    assert code.weir_install(torch.__version__.encode()) == -1 and b"has used CUDA already" in code.weir_error()
+    return True
 
 
 def case_pool_is_weirs():
@@ -697,6 +794,8 @@ def main():
             found[name] = {"answer": None, "failed": traceback.format_exc()}
         gc.collect()
     pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
+    if not ours:
+        os._exit(0)  # what it counts freed already, and is 'kept_for_good', would fail now
 
 
 main()

@@ -41,9 +41,9 @@ def minor_version(top):
 def compiles(top):
     """A complaint or ''."""
     standard = 20 if minor_version(top) >= CXX20_SINCE else 17
-    done = run(["g++", f"-std=c++{standard}", "-fsyntax-only", "-DNDEBUG", "-DWEIR_PLUGIN_TORCH_CLASS", *WARNINGS,
-                "-Werror=suggest-override", f"-I{ROOT / 'include'}", "-isystem", cuda_include(), "-isystem",
-                top / "torch/include", ROOT / "examples/python/weir_plugin/plugin.cpp"])
+    done = run(["g++", f"-std=c++{standard}", "-fsyntax-only", "-DNDEBUG", "-DWEIR_PLUGIN_TORCH_CLASS",
+                "-DWEIR_PLUGIN_HANDLES=1", *WARNINGS, "-Werror=suggest-override", f"-I{ROOT / 'include'}",
+                "-isystem", cuda_include(), "-isystem", top / "torch/include", ROOT / "examples/python/weir_plugin/plugin.cpp"])
     return tail(done.output) if done.code else ""
 
 

@@ -73,7 +73,14 @@ def sample_of_the_page(python):
     done = with_simulated_device([python, "-c", program])
     page = (ROOT / "examples/python/README.md").read_text()
     sample = re.search(r"<!-- sample: error -->\n```text\n(.*?)```", page, flags=re.S)[1]
-    return "" if done.code == 0 and matches(done.output, sample) else f"{done.output}and not\n{sample}"
+    said = done.output.splitlines()[-1] if done.output else ""  # what it says of a compilation stands before
+    return "" if done.code == 0 and matches(said, sample) else f"{done.output}and not\n{sample}"
+
+
+def shares(python):
+    """torch_shares.py: a complaint or ''."""
+    done = with_simulated_device([python, HERE / "torch_shares.py"])
+    return "" if done.code == 0 and "all holds" in done.output else tail(done.output, 30)
 
 
 def results(python, cases):
@@ -86,7 +93,7 @@ def results(python, cases):
         found[allocator], complaint = answers(python, allocator, cases)
         if complaint:
             return [(f"torch_cases.py {allocator}", complaint)]
-    told = [] if cases else [("the page's sample", sample_of_the_page(python))]
+    told = [] if cases else [("the page's sample", sample_of_the_page(python)), ("torch_shares.py", shares(python))]
     for name, ours in found["weir"].items():
         theirs = found["native"][name]
         failed = ours.get("failed") or theirs.get("failed")

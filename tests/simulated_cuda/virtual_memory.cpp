@@ -8,7 +8,10 @@
 
 #include <cuda.h>
 
+#include <cstdint>
 #include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #undef cuMemAddressReserve
 #undef cuMemAddressFree
@@ -166,6 +169,38 @@ CUresult retain(CUmemGenericAllocationHandle* out, void* address) {
             return cudaErrorInvalidValue;
         *out = after->second.memory;
         ++state.memory[*out].references;
+        return cudaSuccess;
+    }));
+}
+
+// A descriptor is a file with the handle in it. Only this process can make memory of it.
+CUresult to_descriptor(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                       unsigned long long flags) {
+    static call_site site{"cuMemExportToShareableHandle"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        auto const it = state.memory.find(handle);
+        if (out == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || it == state.memory.end() ||
+            it->second.handle_types != type)
+            return cudaErrorInvalidValue;
+        int const file = memfd_create("simulated memory", MFD_CLOEXEC);
+        if (file < 0 || write(file, &handle, sizeof handle) != static_cast<ssize_t>(sizeof handle))
+            return cudaErrorOperatingSystem;
+        std::memcpy(out, &file, sizeof file);
+        return cudaSuccess;
+    }));
+}
+
+CUresult from_descriptor(CUmemGenericAllocationHandle* out, void* given, CUmemAllocationHandleType type) {
+    static call_site site{"cuMemImportFromShareableHandle"};
+    return driver_error(api(site, [&](world_state& world) -> cudaError_t {
+        virtual_state& state = state_of(world);
+        CUmemGenericAllocationHandle handle = 0;
+        auto const file = static_cast<int>(reinterpret_cast<std::intptr_t>(given));
+        if (out == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+            pread(file, &handle, sizeof handle, 0) != static_cast<ssize_t>(sizeof handle) || state.memory.count(handle) == 0)
+            return cudaErrorInvalidValue;
+        ++state.memory[*out = handle].references;
         return cudaSuccess;
     }));
 }
@@ -464,6 +499,8 @@ cudaError_t entry_point(call_site& site, char const* symbol, void** out,
                                  {"cuMemRelease", any(release)},
                                  {"cuMemRetainAllocationHandle", any(retain)},
                                  {"cuMemGetAllocationPropertiesFromHandle", any(properties_of)},
+                                 {"cuMemExportToShareableHandle", any(to_descriptor)},
+                                 {"cuMemImportFromShareableHandle", any(from_descriptor)},
                                  {"cuMemMap", any(map_memory)},
                                  {"cuMemUnmap", any(unmap)},
                                  {"cuMemSetAccess", any(set_access)},

@@ -70,13 +70,14 @@ def _allocator(plugin: weir_plugin.Plugin, allocate: str) -> Any:
     return torch.cuda.memory.CUDAPluggableAllocator(str(plugin.path), allocate, "weir_deallocate")
 
 
-def use(pool: str = "device_pool", limit: Size = None, name: str = "torch") -> None:
+def use(pool: str = "device_pool", limit: Size = None, name: str = "torch", shares: bool = False) -> None:
     """Makes a pool of weir's PyTorch's allocator on every device, for the whole process.
 
     pool: 'device_pool' suits most programs, 'compact_device_pool' holds least, 'promised_device_pool' is fastest (it asks that
     streams never end, and PyTorch's do not). limit: the most that each device's pool may hold, in bytes or as '70 GiB'; None:
-    no limit. name: in reports. Call it before the first CUDA call of PyTorch, and before weir_cupy.use and weir_numba.use, in
-    each process; a second call with the same pool does no harm. The first time it compiles for about ten seconds. Raises Error.
+    no limit. name: in reports. shares: tensors can be sent to other processes (torch.multiprocessing). Call it before the first
+    CUDA call of PyTorch, and before weir_cupy.use and weir_numba.use, in each process; a second call with the same pool does no
+    harm. The first time it compiles for about ten seconds. Raises Error.
     """
     global _used
     _require_torch()
@@ -92,7 +93,7 @@ def use(pool: str = "device_pool", limit: Size = None, name: str = "torch") -> N
         raise Error("weir: PyTorch has used CUDA already, and its allocator is chosen before that; move weir_torch.use to the "
                     "program's beginning (in a notebook: restart the kernel and call it first), or use weir_torch.pool for a "
                     "part of it")
-    plugin, is_class = _class.with_class(lambda flags: weir_plugin.load(pool, limit, name, flags), _flags())
+    plugin, is_class = _class.with_class(lambda flags: weir_plugin.load(pool, limit, name, flags), _flags(), shares)
     if is_class:
         _class.install(plugin)
         _used = plugin
@@ -111,11 +112,11 @@ def use(pool: str = "device_pool", limit: Size = None, name: str = "torch") -> N
     _answer_statistics()
 
 
-def build(pool: str = "device_pool") -> pathlib.Path:
+def build(pool: str = "device_pool", shares: bool = False) -> pathlib.Path:
     """The file of the plug-in that `use` takes here, compiled if need be; WEIR_PLUGIN may name it where there is no compiler.
     No GPU is needed. Raises Error."""
     _require_torch()
-    return _class.with_class(lambda flags: weir_plugin.build(pool, flags), _flags())[0]
+    return _class.with_class(lambda flags: weir_plugin.build(pool, flags), _flags(), shares)[0]
 
 
 def _answer_statistics() -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a PyTorch program unchanged, with weir_torch.use called before it.
 
-usage: python3 -m weir_torch [--pool POOL] [--limit SIZE] train.py ARGUMENTS...
-       python3 -m weir_torch [--pool POOL] [--limit SIZE] -m MODULE ARGUMENTS...
-       python3 -m weir_torch [--pool POOL] [--limit SIZE] -c CODE ARGUMENTS...
-       python3 -m weir_torch build [--pool POOL]
+usage: python3 -m weir_torch [--pool POOL] [--limit SIZE] [--shares] train.py ARGUMENTS...
+       python3 -m weir_torch [--pool POOL] [--limit SIZE] [--shares] -m MODULE ARGUMENTS...
+       python3 -m weir_torch [--pool POOL] [--limit SIZE] [--shares] -c CODE ARGUMENTS...
+       python3 -m weir_torch build [--pool POOL] [--shares]
 
 With several processes: torchrun --nproc-per-node 8 -m weir_torch train.py ARGUMENTS...
                         accelerate launch -m weir_torch train.py ARGUMENTS...
@@ -37,17 +37,18 @@ def main(words: List[str]) -> None:
     parser.add_argument("--pool", default="device_pool", help=f"{', '.join(weir_plugin.POOLS)}, also without the '_pool'; the "
                         "first if left out")
     parser.add_argument("--limit", metavar="SIZE", help="the most that each device's pool may hold, such as 70G or '70 GiB'")
+    parser.add_argument("--shares", action="store_true", help="tensors can be sent to other processes")
     own, named = program.split(words[1:] if builds else words)
     options = parser.parse_args(own)
     try:
         if builds:
             if named or options.limit:
-                parser.error("'build' takes --pool and nothing else")
-            print(weir_torch.build(options.pool))
+                parser.error("'build' takes --pool and --shares, and nothing else")
+            print(weir_torch.build(options.pool, options.shares))
             return
         if wrong := program.missing(named):
             sys.exit(wrong)
-        weir_torch.use(options.pool, limit=options.limit)
+        weir_torch.use(options.pool, limit=options.limit, shares=options.shares)
     except weir_plugin.Error as error:
         sys.exit(str(error))
     program.run(named)

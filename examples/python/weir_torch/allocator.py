@@ -28,29 +28,34 @@ def _version() -> Tuple[int, ...]:
     return tuple(int(each) for each in torch.__version__.split(".")[:2])
 
 
-def flags() -> List[str]:
-    """What the compiler needs for the class beside the options for PyTorch's exception; none where there is no such class."""
+def flags(shares: bool = False) -> List[str]:
+    """What the compiler needs for the class beside the options for PyTorch's exception; none where there is no such class.
+    shares: its memory can go to other processes, by descriptors."""
     import torch
     top = pathlib.Path(torch.__file__).resolve().parent
     if _version() < OLDEST or not (top / "include/c10/cuda/CUDACachingAllocator.h").exists():
         return []
-    return ["-DWEIR_PLUGIN_TORCH_CLASS", "-lc10_cuda"] + (["-std=c++20"] if _version() >= CXX20_SINCE else [])
+    return (["-DWEIR_PLUGIN_TORCH_CLASS", "-lc10_cuda"] + (["-std=c++20"] if _version() >= CXX20_SINCE else []) +
+            (["-DWEIR_PLUGIN_HANDLES=1"] if shares else []))
 
 
-def with_class(make: Callable[[List[str]], Made], others: List[str]) -> Tuple[Made, bool]:
+def with_class(make: Callable[[List[str]], Made], others: List[str], shares: bool = False) -> Tuple[Made, bool]:
     """What make(flags) makes with the class, and True. Where PyTorch has no such class, or it does not compile: without it, and
     False. `others`: the options for PyTorch's exception. Raises weir_plugin.Error."""
     import torch
-    own = flags()
+    own = flags(shares)
     if own:
         try:
             return make(others + own), True
         except weir_plugin.Error as error:
-            if _version() <= NEWEST or "was not compiled" not in str(error):
+            if _version() <= NEWEST or shares or "was not compiled" not in str(error):
                 raise
             warnings.warn(f"weir_torch does not compile as an allocator of PyTorch {torch.__version__}'s own kind, which is "
                           f"newer than it knows ({'.'.join(map(str, NEWEST))}); it uses the functions of CUDAPluggableAllocator "
                           f"in its place, so snapshots, MemPool and other processes do not work. {error}", stacklevel=4)
+    if shares:
+        raise weir_plugin.Error(f"weir: tensors for other processes need PyTorch {'.'.join(map(str, OLDEST))} or later, with its "
+                                "headers; leave out shares=True, and send copies on the host ('.cpu()')")
     return make(others), False
 
 

@@ -11,8 +11,11 @@ import types
 from typing import List, Sequence, Tuple
 
 
+FLAGS = ("-h", "--help", "--shares")
+
+
 def split(words: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """A command line's own options, each of which has a value but for -h and --help, and the program with all that follows it,
+    """A command line's own options, each of which has a value but for FLAGS, and the program with all that follows it,
     as python3 would be given them. argparse alone would take a '--' out of the program's arguments."""
     at = 0
     while at < len(words):
@@ -23,7 +26,7 @@ def split(words: Sequence[str]) -> Tuple[List[str], List[str]]:
             return list(words[:at]), [word[:2], *([word[2:]] if word[2:] else []), *words[at + 1:]]
         if not word.startswith("-"):
             return list(words[:at]), list(words[at:])
-        at += 1 if "=" in word or word in ("-h", "--help") else 2
+        at += 1 if "=" in word or word in FLAGS else 2
     return list(words), []
 
 

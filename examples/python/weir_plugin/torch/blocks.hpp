@@ -29,8 +29,12 @@ inline device_memory& memory_of_tensors(int device) {
     static std::atomic<bool> watched[most_devices];
     device_memory& own = memory_of(device, peers::with_memory);
     if (!watched[device].load(std::memory_order_acquire)) {
-        own.graphs.watch_chunks(
-            [device](pool_id id, weir::base::range chunk, bool came) { ledger_of(device).private_chunk(id, chunk, came); });
+        own.graphs.watch_chunks([device](pool_id id, weir::base::range chunk, bool came) {
+            try {
+                ledger_of(device).private_chunk(id, chunk, came);
+            } catch (...) { // a snapshot may lack a chunk; that is no failure
+            }
+        });
         watched[device].store(true, std::memory_order_release);
     }
     return own;

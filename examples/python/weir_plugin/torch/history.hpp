@@ -14,6 +14,7 @@
 #include <atomic>
 #include <c10/util/ApproximateClock.h>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -130,17 +131,23 @@ public:
     /// Whether anybody listens: else 'note' is not to be called.
     bool listens() const noexcept { return settings_of_history().enabled() || !trackers_.empty(); }
 
-    void note(action what, int device, std::size_t address, std::size_t bytes, cudaStream_t stream, mempool id, context where) {
-        std::string compiled = told().compiled.empty() ? "N/A" : told().compiled.back();
-        add(caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, bytes, stream, id,
-                                c10::getApproximateTime(),
-                                settings_of_history().keeps_stacks_of_entries() ? std::move(where) : nullptr,
-                                std::move(compiled), told().metadata));
+    /// What a tracker throws is told on stderr: the memory has changed hands already.
+    void note(action what, int device, std::size_t address, std::size_t bytes, cudaStream_t stream, mempool id,
+              context where) noexcept {
+        add([&] {
+            std::string compiled = told().compiled.empty() ? "N/A" : told().compiled.back();
+            return caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, bytes, stream, id,
+                                       c10::getApproximateTime(),
+                                       settings_of_history().keeps_stacks_of_entries() ? std::move(where) : nullptr,
+                                       std::move(compiled), told().metadata);
+        });
     }
     /// The same of a text that the user put on a block.
-    void note_annotation(action what, int device, std::size_t address, mempool id, std::string text) {
-        add(caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, 0, nullptr, id, c10::getApproximateTime(),
-                                nullptr, "N/A", std::move(text)));
+    void note_annotation(action what, int device, std::size_t address, mempool id, std::string const& text) noexcept {
+        add([&] {
+            return caching::TraceEntry(what, static_cast<c10::DeviceIndex>(device), address, 0, nullptr, id,
+                                       c10::getApproximateTime(), nullptr, "N/A", text);
+        });
     }
     void track(caching::AllocatorTraceTracker tracker) { trackers_.push_back(std::move(tracker)); }
     void limit(std::size_t most) { entries_.limit(most); }
@@ -148,11 +155,19 @@ public:
     std::vector<caching::TraceEntry> list() const { return entries_.list(); }
 
 private:
-    void add(caching::TraceEntry entry) {
-        for (caching::AllocatorTraceTracker const& each : trackers_)
-            each(entry);
-        if (settings_of_history().enabled() && !settings_of_history().skips(entry.action_))
-            entries_.add(std::move(entry));
+    template <class Make>
+    void add(Make const& make) noexcept {
+        try {
+            caching::TraceEntry entry = make();
+            for (caching::AllocatorTraceTracker const& each : trackers_)
+                each(entry);
+            if (settings_of_history().enabled() && !settings_of_history().skips(entry.action_))
+                entries_.add(std::move(entry));
+        } catch (std::exception const& error) {
+            std::fprintf(stderr, "weir: who listens to PyTorch's allocations failed: %s\n", error.what());
+        } catch (...) {
+            std::fputs("weir: who listens to PyTorch's allocations failed\n", stderr);
+        }
     }
 
     ring<caching::TraceEntry> entries_;

@@ -40,7 +40,7 @@ public:
     ledger(ledger const&) = delete;
     ledger& operator=(ledger const&) = delete;
 
-    /// A block was handed out. Returns what is allocated and reserved now. Throws std::bad_alloc, and what a tracker throws.
+    /// A block was handed out. Returns what is allocated and reserved now. Throws std::bad_alloc before any change.
     std::pair<std::size_t, std::size_t> allocated(live_tensor const& fresh, context const& where) {
         std::lock_guard<std::mutex> const lock(mutex_);
         tensors_.add(fresh, where);
@@ -48,7 +48,7 @@ public:
         note(action::ALLOC, fresh.address, fresh.bytes, fresh.stream, fresh.pool, where);
         return {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
     }
-    /// PyTorch frees the block at `p`. False: it is none of this device. Throws what a tracker throws.
+    /// PyTorch frees the block at `p`. False: it is none of this device.
     bool freed(void const* p, context const& where, live_tensor& gone, std::pair<std::size_t, std::size_t>& now) {
         std::lock_guard<std::mutex> const lock(mutex_);
         if (!tensors_.take(p, gone))
