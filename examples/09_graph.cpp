@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cuda_runtime_api.h>
 #include <exception>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/weir.hpp>
 
 void frames(cudaStream_t stream) {

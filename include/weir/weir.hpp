@@ -3,9 +3,10 @@
 
 // weir: CUDA memory pools composed from policies.
 //
-// The umbrella: every part of the core, the recipes and the containers. Interop with other libraries is one
-// include each (<weir/interop/thrust.hpp>, ...), since it brings the other library in. To keep a translation
-// unit lean, include the parts that it uses instead; <weir/fwd.hpp> has the names alone.
+// The umbrella: every part of the core that most programs use, the recipes and the containers. What a captured graph keeps
+// (<weir/graph/graph_memory.hpp>) and what records a program (<weir/trace.hpp>) are one include each, and so is interop with
+// another library (<weir/interop/thrust.hpp>, ...), since it brings that library in. To keep a translation unit lean, include
+// the parts that it uses instead; <weir/fwd.hpp> has the names alone.
 //
 // cost:      about 0.6 s of compile time over an empty CUDA file.
 // not for:   headers that only mention a pool: <weir/recipes.hpp> has the pools, <weir/fwd.hpp> the parts' names.
@@ -21,7 +22,6 @@
 #include <weir/container/vector.hpp>
 #include <weir/driver/driver_pool.hpp>
 #include <weir/driver/imported_pool.hpp>
-#include <weir/graph/graph_memory.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/fixed.hpp>

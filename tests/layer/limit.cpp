@@ -80,6 +80,24 @@ TEST_CASE("limit: a new one takes nothing back, and is exact from then on") {
     pool.deallocate(on_host, d, 1);
 }
 
+TEST_CASE("limit: what is freed above a new limit makes no room until all above it is freed") {
+    limited pool(std::size_t{1} << 40);
+    std::vector<void*> blocks(400); // each so small beside the new limit that shards would keep some
+    for (void*& each : blocks)
+        each = pool.try_allocate(on_host, 1000);
+    pool.set_limit(300 * 1000);
+    while (blocks.size() >= 300) {
+        CAPTURE(blocks.size());
+        CHECK(pool.try_allocate(on_host, 1000) == nullptr);
+        pool.deallocate(on_host, blocks.back(), 1000);
+        blocks.pop_back();
+    }
+    blocks.push_back(pool.try_allocate(on_host, 1000));
+    CHECK(blocks.back() != nullptr);
+    for (void* each : blocks)
+        pool.deallocate(on_host, each, 1000);
+}
+
 TEST_CASE("limit: zero bytes are no bytes, and null takes nothing off") {
     limited pool(10);
     void* const p = pool.try_allocate(on_host, 10);

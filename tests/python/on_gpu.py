@@ -252,7 +252,7 @@ def out_of_memory():
         torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError as error:
         text = str(error)
-    for word in ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "at most 1.00 GiB", "The largest of", "100.00 MiB"):
+    for word in ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "at most 1024.00 MiB", "The largest of", "100.00 MiB"):
         require(word in text, f"'{word}' is not in: {text}")
     require(bool((x + 1 == 2).all()), "the pool is not usable after a refusal")
     return text.splitlines()[0][:110]

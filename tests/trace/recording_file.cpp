@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <doctest/doctest.h>
@@ -115,35 +114,6 @@ TEST_CASE("recording_file: many events make several segments") {
     weir::trace::dump(tape, file.path);
     CHECK(std::filesystem::file_size(file.path) > 2 * 1024 * 1024);
     CHECK(file.read().events.size() == 150000);
-}
-
-TEST_CASE("recording_file: runs are merged by time, and a free comes first") {
-    std::mt19937 random(4);
-    std::vector<std::vector<event>> lanes(5);
-    weir::base::growing_array<weir::trace::event_run> runs;
-    std::size_t count = 0;
-    for (auto& lane : lanes) {
-        std::uint64_t ticks = random() % 100;
-        for (std::size_t i = 0, size = 1 + random() % 50; i < size; ++i, ++count) {
-            lane.push_back(allocation(count));
-            lane.back().ticks = ticks += random() % 4;
-            lane.back().kind = random() % 2 == 0 ? event_kind::allocate : event_kind::free;
-        }
-        runs.push_back({lane.data(), lane.data() + lane.size(), runs.size()});
-    }
-    std::vector<event> merged;
-    weir::trace::take_in_order(runs, [&](event const& each) { merged.push_back(each); });
-    REQUIRE(merged.size() == count);
-    CHECK(std::is_sorted(merged.begin(), merged.end(), [](event const& a, event const& b) { return a.ticks < b.ticks; }));
-
-    event allocates = allocation(1), frees = allocates;
-    frees.kind = event_kind::free;
-    runs.clear();
-    runs.push_back({&allocates, &allocates + 1, 0});
-    runs.push_back({&frees, &frees + 1, 1});
-    merged.clear();
-    weir::trace::take_in_order(runs, [&](event const& each) { merged.push_back(each); });
-    CHECK(merged[0].kind == event_kind::free);
 }
 
 TEST_CASE("recording_file: a path that cannot be written is refused with a sentence") {

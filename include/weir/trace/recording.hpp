@@ -11,7 +11,6 @@
 // cost:      some 30 ns and 48 bytes an event.
 // not for:   other formats: examples/replay reads those.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,6 +21,7 @@
 #include <weir/base/text.hpp>
 #include <weir/trace/clock.hpp>
 #include <weir/trace/recorded_event.hpp>
+#include <weir/trace/event_runs.hpp>
 #include <weir/trace/file_format.hpp>
 #include <weir/trace/recorder.hpp>
 
@@ -309,9 +309,14 @@ inline recording read_recording(void const* file, std::size_t count) {
     if (!read.complaint.empty())
         read.complaint = read.complaint + base::count_text(read.events.size(), " event") + " before that can be read";
     // Two flushes may overlap by what threads wrote meanwhile.
-    auto const is_before = [](event const& a, event const& b) { return a.ticks < b.ticks; };
-    if (!std::is_sorted(read.events.begin(), read.events.end(), is_before))
-        std::stable_sort(read.events.begin(), read.events.end(), is_before);
+    base::growing_array<event_run> runs;
+    add_runs(runs, read.events.begin(), read.events.end());
+    if (runs.size() > 1) {
+        base::growing_array<event> in_order;
+        in_order.reserve(read.events.size());
+        take_in_order(runs, [&](event const& one) { in_order.push_back(one); });
+        read.events = std::move(in_order);
+    }
     return read;
 }
 

@@ -14,7 +14,6 @@
 // cost:      of a flush: some 100 ns an event, a copy of the ring's events in host memory, and the system's calls to write.
 // not for:   a thread that writes by itself: whoever calls 'flush' does.
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -28,47 +27,13 @@
 #include <weir/trace/clock.hpp>
 #include <weir/trace/recorded_event.hpp>
 #include <weir/trace/event_encoder.hpp>
+#include <weir/trace/event_runs.hpp>
 #include <weir/trace/file_format.hpp>
 #include <weir/trace/recorder.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace trace {
-
-/// Events of one thread's lane, in order.
-struct event_run {
-    event const* next;
-    event const* end;
-    std::size_t number;
-};
-
-/// Calls take(event) for all events of the runs, in the order of their time. Changes the runs.
-template <class Take>
-void take_in_order(base::growing_array<event_run>& runs, Take const& take) {
-    // Of events at one moment a free comes first: what another lane allocated may be what was freed.
-    auto const later = [](event_run const& a, event_run const& b) {
-        if (a.next->ticks != b.next->ticks)
-            return a.next->ticks > b.next->ticks;
-        bool const a_frees = a.next->kind == event_kind::free, b_frees = b.next->kind == event_kind::free;
-        return a_frees != b_frees ? b_frees : a.number > b.number;
-    };
-    std::sort(runs.begin(), runs.end(), [&](event_run const& a, event_run const& b) { return later(b, a); });
-    base::growing_array<event_run> open; // a heap of those that have begun
-    std::size_t begun = 0;
-    while (begun < runs.size() || !open.empty()) {
-        while (begun < runs.size() && (open.empty() || later(*open.begin(), runs[begun]))) {
-            open.push_back(runs[begun++]);
-            std::push_heap(open.begin(), open.end(), later);
-        }
-        std::pop_heap(open.begin(), open.end(), later);
-        event_run& first = open.back();
-        take(*first.next);
-        if (++first.next == first.end)
-            open.pop_back();
-        else
-            std::push_heap(open.begin(), open.end(), later);
-    }
-}
 
 /// A file of events that grows. One thread at a time; one file for a recorder.
 class recording_file {
@@ -113,9 +78,6 @@ private:
         events_.reserve(ring.capacity()); // before anything is taken out
         ends_.reserve(ring.blocks());
         ring.drain([this](event* first, std::size_t count) {
-            auto const is_before = [](event const& a, event const& b) { return a.ticks < b.ticks; };
-            if (!std::is_sorted(first, first + count, is_before)) // clocks of two cores may differ by a little
-                std::stable_sort(first, first + count, is_before);
             for (std::size_t i = 0; i < count; ++i)
                 events_.push_back(first[i]);
             ends_.push_back(events_.size());
@@ -146,7 +108,7 @@ private:
         base::growing_array<std::size_t> const ends(std::move(ends_));
         std::size_t at = 0;
         for (std::size_t const end : ends) {
-            runs.push_back({events.data() + at, events.data() + end, runs.size()});
+            add_runs(runs, events.data() + at, events.data() + end);
             at = end;
         }
         add_names();

@@ -3,6 +3,7 @@
 // One of each that gdb shows; see shown_by_gdb in run.py.
 
 #include <cstdlib>
+#include <weir/graph/graph_memory.hpp>
 #include <weir/multi_device.hpp>
 #include <weir/weir.hpp>
 

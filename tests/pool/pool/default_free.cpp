@@ -20,7 +20,9 @@ struct told {
     std::string calls;
     void note(char const* what) { calls += std::string(what) + std::to_string(weir::runtime::current_device()) + " "; }
     void give(weir::base::range, weir::stream_ref) { note("give"); }
+    void used_on(weir::base::range, weir::stream_ref) { note("marked"); }
     void last_used_on(weir::base::range, weir::stream_ref) { note("used"); }
+    bool wait() { return false; }
     void strand(weir::base::range) noexcept { calls += "strand "; }
     void lose(weir::base::range) noexcept { calls += "lose "; }
 };
