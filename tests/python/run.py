@@ -517,6 +517,16 @@ def case_compare_verdict():
             ([default, expandable], "No pool of weir's was run, so there is no verdict."),
             ([row("device_pool", 500.0, 10.0)], "No allocator of PyTorch's was run, so there is no verdict.")):
         assert verdict(rows) == wanted, f"{verdict(rows)}\nand not\n{wanted}"
+    from readme import matches
+    from weir_torch.compare import table
+    rows = [row("default", 22946.0, 165.0, 175.0), row("expandable", 12732.0, 177.0, 201.0),
+            row("device_pool", 12746.0, 153.0, 183.0)]
+    for each in rows:
+        each.needed_mib = 0.0  # left out there
+    page = (ROOT / "examples/python/README.md").read_text()
+    sample = re.search(r"<!-- sample: compare -->\n```text\n(.*?)```", page, re.S)[1]
+    printed = f"{table(rows)}\n{verdict(rows)}\nthe picture is in weir-compare.svg\n"
+    assert matches(printed, sample), printed
 
 
 def case_mem_pool():

@@ -779,6 +779,7 @@ def case_suspend():
     return [text, (held.data_ptr(), output.data_ptr()) == addresses and tiled(torch.cuda.memory_snapshot())]
 
 
+ENDED = "it ended the process"
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
@@ -788,6 +789,8 @@ def main():
     for name, function in CASES.items():
         if wanted and name not in wanted:
             continue
+        found[name] = {"answer": None, "failed": ENDED}
+        pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
         try:
             found[name] = {"answer": json.loads(json.dumps(function()))}
         except Exception:

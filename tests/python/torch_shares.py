@@ -95,7 +95,7 @@ def main():
     gone = text.replace(b"weir-", b"gone-")
     refused(lambda: code.receive(gone, len(gone)), "cannot be had from its sender", "has to live")
     code.drop()
-    del large
+    del large, tensor
     torch.cuda.empty_cache()
     refused(lambda: code.receive(text, len(text)), "cannot be had from its sender", "does not have the memory")
     print("all holds")

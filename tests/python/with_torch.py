@@ -9,7 +9,6 @@ the driver's library is one whose functions do nothing. Kernels do not run, but 
 answers has to be the same with both allocators, and what it asserts of weir has to hold. gpu.py is for the rest.
 """
 
-import json
 import os
 import pathlib
 import re
@@ -17,6 +16,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[0] / "checks")]
+from call_by_call import answers, verdicts  # noqa: E402
 from run import FOLDER, ROOT, SIMULATED, simulated_device  # noqa: E402
 from readme import matches  # noqa: E402
 from workshop import close_with, run, tail  # noqa: E402
@@ -57,14 +57,6 @@ def with_simulated_device(command):
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
-def answers(python, allocator, cases):
-    """What the cases answer: a dict, and a complaint or ''."""
-    done = with_simulated_device([python, HERE / "torch_cases.py", allocator, FOLDER / f"{allocator}.json", *cases])
-    if done.code:
-        return {}, tail(done.output, 30)
-    return json.loads((FOLDER / f"{allocator}.json").read_text()), ""
-
-
 def sample_of_the_page(python):
     """Whether the error that README.md shows is what is said: a complaint or ''."""
     program = ("import torch, weir_torch\nweir_torch.use(limit='64 MiB')\n"
@@ -90,16 +82,11 @@ def results(python, cases):
         return [("what stands in for CUDA", complaint)]
     found = {}
     for allocator in ("native", "weir"):
-        found[allocator], complaint = answers(python, allocator, cases)
+        found[allocator], complaint = answers(lambda words: with_simulated_device([python, *words]), allocator, FOLDER, cases)
         if complaint:
             return [(f"torch_cases.py {allocator}", complaint)]
     told = [] if cases else [("the page's sample", sample_of_the_page(python)), ("torch_shares.py", shares(python))]
-    for name, ours in found["weir"].items():
-        theirs = found["native"][name]
-        failed = ours.get("failed") or theirs.get("failed")
-        differs = ours.get("answer") != theirs.get("answer")
-        told.append((name, failed or (f"PyTorch's: {theirs['answer']}\nweir's:    {ours['answer']}" if differs else "")))
-    return told
+    return told + list(verdicts(found))
 
 
 def main():
