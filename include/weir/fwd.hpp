@@ -17,7 +17,7 @@
 
 #include <cstddef>
 
-#define WEIR_VERSION 100 // major * 10000 + minor * 100 + patch
+#define WEIR_VERSION 200 // major * 10000 + minor * 100 + patch
 
 // Whether the recipes wear layer::guard: see recipes.hpp. A program may define it.
 #ifndef WEIR_GUARD

@@ -65,7 +65,7 @@ static_assert(std::is_same_v<weir::host_pool_ref, weir::pool_ref<memory_space::h
 
 TEST_CASE("fwd: the version reads as a number") {
     CHECK(WEIR_VERSION / 10000 == 0);
-    CHECK(WEIR_VERSION / 100 % 100 == 1);
+    CHECK(WEIR_VERSION / 100 % 100 == 2);
     CHECK(WEIR_VERSION % 100 == 0);
 }
 

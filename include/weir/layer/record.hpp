@@ -17,7 +17,7 @@
 // invariant: the wrapped pool sees the same calls, whether the recorder is on or off.
 // order:     a free is written before the wrapped pool sees it, an allocation after the pool handed the block out.
 // cost:      off: a load and a branch a call. On: see trace/recorder.hpp.
-// not for:   what 'inner()' does; where the pool gets its memory: see upstream::recorded.
+// not for:   what 'inner()' does, or what the pool asks of its upstream.
 
 #include <cstddef>
 #include <cstdint>

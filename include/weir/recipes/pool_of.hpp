@@ -45,6 +45,9 @@ class pool_of : public std::conditional_t<Guarded, layer::guard<typename Recipe:
 public:
     using parts = std::conditional_t<Guarded, layer::guard<typename Recipe::parts>, typename Recipe::parts>;
     using parts::parts;
+    pool_of() = default;
+    pool_of(pool_of const&) = delete; // weir: pools are neither copied nor moved: hold them in a std::unique_ptr
+    pool_of& operator=(pool_of const&) = delete;
 };
 
 } // namespace recipes

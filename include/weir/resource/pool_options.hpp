@@ -44,6 +44,12 @@ public:
                                            "'pool_options{}.reserve(bytes)'");
     }
 
+    /// Refused: a text does not say that it is the name.
+    template <class Character, std::enable_if_t<std::is_same_v<Character, char>, int> = 0>
+    pool_options(Character const*) {
+        static_assert(sizeof(Character) == 0, "weir: a pool takes its name in its options: 'pool_options{}.name(text)'");
+    }
+
     /// The number of the device that the memory lies on; any_device, the default: the device current when the pool is made.
     pool_options& device(int number) noexcept {
         device_ = number;

@@ -86,7 +86,8 @@ public:
     stream_ref(Number) noexcept : stream_(nullptr) {
         static_assert(!runtime::detail::is_number<Number>,
                       "weir: '0', 'nullptr', 'NULL' and other numbers do not say which stream they mean; write "
-                      "'weir::default_stream', 'cudaStreamLegacy' or 'cudaStreamPerThread', or pass a cudaStream_t");
+                      "'weir::default_stream', 'cudaStreamLegacy' or 'cudaStreamPerThread', or pass a cudaStream_t, which "
+                      "'allocate' takes first and a container behind its pool");
     }
 
     /// CUDA's handle; for 0, cudaStreamLegacy or cudaStreamPerThread; null if is_host().

@@ -34,7 +34,7 @@ class event_ring {
 public:
     /// Room for at least `events` events. Throws std::bad_alloc.
     explicit event_ring(std::size_t events, clock const& time = clock()) : time_(time), block_events_(events_a_block(events)) {
-        std::size_t const count = (events + block_events_ - 1) / block_events_;
+        std::size_t const count = events / block_events_ + (events % block_events_ != 0);
         blocks_.resize(count < 2 ? 2 : count);
         events_.resize(blocks_.size() * block_events_);
     }

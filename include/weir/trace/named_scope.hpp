@@ -9,7 +9,7 @@
 //
 // order:     scopes of one thread end in the opposite order of their beginnings.
 // cost:      two events, and a lock for the name; off: two loads.
-// not for:   one peak for each scope: see the statistics of a region.
+// not for:   one peak for each scope: that is in no recording, but can be found in it.
 
 #include <cstdint>
 #include <weir/trace/recorded_event.hpp>

@@ -9,7 +9,7 @@
 //
 // invariant: 48 bytes, without padding; all zeros is no event.
 // cost:      none; a plain struct.
-// not for:   what an event looks like in a file, where it takes some 7 bytes: see trace/encoder.hpp.
+// not for:   what an event looks like in a file, where it takes some 7 bytes: see trace/event_encoder.hpp.
 
 #include <cstddef>
 #include <cstdint>

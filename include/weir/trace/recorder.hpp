@@ -43,13 +43,13 @@ struct source {
 };
 
 /// Which allocations and frees are written down. A block is judged by its size, so that its free is judged as its allocation
-/// was.
+/// was. A free without an allocation, as after a filter by stream, is a block that was there before to readers.
 struct event_filter {
     static constexpr std::uint64_t any_stream = UINT64_MAX;
 
     std::size_t least_bytes = 0;
     std::size_t most_bytes = SIZE_MAX;
-    std::uint64_t stream = any_stream; ///< CUDA's handle: only blocks that are allocated there; their frees on any stream
+    std::uint64_t stream = any_stream; ///< CUDA's handle: of the allocations only those there, and frees on any stream
 };
 
 /// Any thread may call any member.

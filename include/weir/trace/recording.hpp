@@ -309,6 +309,8 @@ inline recording read_recording(void const* file, std::size_t count) {
     if (!read.complaint.empty())
         read.complaint = read.complaint + base::count_text(read.events.size(), " event") + " before that can be read";
     // Two flushes may overlap by what threads wrote meanwhile.
+    if (read.sources.empty() && !read.events.empty())
+        read.sources.push_back(source()); // of the scopes of a program that recorded no pool
     base::growing_array<event_run> runs;
     add_runs(runs, read.events.begin(), read.events.end());
     if (runs.size() > 1) {
