@@ -72,17 +72,19 @@ public:
               class = std::enable_if_t<std::is_integral_v<Bytes> && !std::is_integral_v<Stream> &&
                                        std::is_convertible_v<Stream const&, stream_ref>>>
     void* allocate(Bytes, Stream const&, Others...) {
-        static_assert(sizeof(Bytes) == 0, "weir: 'allocate' takes the stream first, and then the bytes: 'allocate(stream, bytes)'");
+        static_assert(sizeof(Bytes) == 0,
+                      "weir: 'allocate' takes the stream first, and then the bytes: 'allocate(stream, bytes)'");
         return nullptr;
     }
     template <class Bytes, class = std::enable_if_t<std::is_integral_v<Bytes>>>
     void deallocate(void const*, Bytes) {
-        static_assert(sizeof(Bytes) == 0, "weir: 'deallocate' takes the stream first: 'deallocate(stream, p, bytes)'; memory that "
-                                          "nothing uses any more is 'deallocate_sync(p, bytes)'");
+        static_assert(sizeof(Bytes) == 0, "weir: 'deallocate' takes the stream first: 'deallocate(stream, p, bytes)'; memory "
+                                          "that nothing uses any more is 'deallocate_sync(p, bytes)'");
     }
     template <class Stream, class Bytes, class = std::enable_if_t<std::is_integral_v<Bytes>>>
     void deallocate(Stream const&, Bytes, void const*) {
-        static_assert(sizeof(Bytes) == 0, "weir: 'deallocate' takes the block before its bytes: 'deallocate(stream, p, bytes)'");
+        static_assert(sizeof(Bytes) == 0,
+                      "weir: 'deallocate' takes the block before its bytes: 'deallocate(stream, p, bytes)'");
     }
     template <class Stream>
     void deallocate(Stream const&, void*) {
