@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many names stand at weir::, and how many clauses ask whether a part has a member?
+"""How many names stand at weir::, how many clauses ask whether a part has a member, and is WEIR_VERSION the project's?
 
 usage: names.py [ROOT]
 
@@ -34,13 +34,25 @@ def at_top(text):
     return found
 
 
+def other_version(root):
+    """What is wrong with WEIR_VERSION; '' where it is the version that CMakeLists.txt names."""
+    files = [root / "CMakeLists.txt", root / "include/weir/fwd.hpp"]
+    if not all(path.exists() for path in files):
+        return ""
+    named = re.search(r"project\(weir VERSION (\d+)\.(\d+)\.(\d+)", files[0].read_text())
+    number = re.search(r"#define WEIR_VERSION (\d+)", files[1].read_text())
+    due = sum(int(part) * weight for part, weight in zip(named.groups(), (10000, 100, 1)))
+    return "" if number and int(number.group(1)) == due else f"WEIR_VERSION has to be {due}, as CMakeLists.txt says"
+
+
 def main():
     top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT) / "include/weir"
     texts = {path: path.read_text() for path in top.rglob("*") if path.suffix in (".hpp", ".cuh") and "interop" not in path.parts}
     names = sorted(set().union(*map(at_top, texts.values())))
     clauses = {name for text in texts.values() for name in re.findall(r"\busing (has_\w+) =", text)}
     print(f"names: {len(names)} at weir::, {len(clauses)} clauses")
-    close_with([("names: at weir::", f"{len(names)}, more than {MOST_AT_TOP}: {' '.join(names)}" if len(names) > MOST_AT_TOP else ""),
+    close_with([("names: version", other_version(top.parents[1])),
+                ("names: at weir::", f"{len(names)}, more than {MOST_AT_TOP}: {' '.join(names)}" if len(names) > MOST_AT_TOP else ""),
                 ("names: clauses", f"{len(clauses)}, more than {MOST_CLAUSES}" if len(clauses) > MOST_CLAUSES else "")])
 
 
