@@ -24,6 +24,8 @@ TEST_CASE("stable_buffer: grows where it is, and shrinks in the order of its str
         bytes.copy_to_async(read.data());
         weir::synchronize(s);
         CHECK(read[0] == 0);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { bytes.append(SIZE_MAX - page); }),
+                   "the bytes to append do not fit the address space");
         bytes.reserve(3 * page);
         bytes.resize(2 * page);
         CHECK(bytes.capacity() == 3 * page);

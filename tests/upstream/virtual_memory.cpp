@@ -405,6 +405,7 @@ TEST_CASE("virtual_memory: where a device cannot map memory, chunks are cudaMall
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
     virtual_memory upstream;
     CHECK_FALSE(upstream.extends());
+    CHECK(upstream.take_addresses(page) == nullptr);
     void* const chunk = upstream.acquire(2 * page, page);
     REQUIRE(chunk != nullptr);
     CHECK(simulated_cuda::calls("cudaMalloc") == 1);

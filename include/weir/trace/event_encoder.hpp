@@ -167,13 +167,11 @@ private:
                                    one.site,
                                    one.log2_alignment};
         std::uint64_t key = hash_of(wanted);
-        for (;; ++key) { // contexts of one hash have the keys behind it
-            std::uint32_t const at = contexts_by_hash_.find(key);
-            if (at == base::address_map::none)
-                break;
-            if (contexts_[at] == wanted)
-                return at;
-        }
+        std::uint32_t at = contexts_by_hash_.find(key);
+        while (at != base::address_map::none && !(contexts_[at] == wanted))
+            at = contexts_by_hash_.find(++key); // contexts of one hash have the keys behind it
+        if (at != base::address_map::none)
+            return at;
         auto const fresh = static_cast<std::uint32_t>(contexts_.size());
         contexts_.reserve_more(1);
         contexts_by_hash_.insert(key, fresh);

@@ -151,10 +151,9 @@ private:
             return;
         case record_kind::forget:
             return start_over();
-        case record_kind::first_event:
-            break;
+        default:
+            return; // a record that a later version writes; nothing refers to it
         }
-        // A record that a later version writes; nothing refers to it.
     }
     void read_moment() {
         moment read;

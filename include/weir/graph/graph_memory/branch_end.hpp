@@ -113,11 +113,11 @@ private:
         begun_ = true;
     }
     void find(cudaGraphNode_t node) {
-        if (found_.contains(key(node)))
-            return;
-        in_order_.reserve_more(1);
-        found_.insert(key(node), 0);
-        in_order_.push_back(node);
+        if (!found_.contains(key(node))) {
+            in_order_.reserve_more(1);
+            found_.insert(key(node), 0);
+            in_order_.push_back(node);
+        }
     }
     // Finds the nodes before the next one of those that were found. False: there is none, or CUDA does not tell.
     bool go_back() {

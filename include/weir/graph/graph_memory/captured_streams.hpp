@@ -126,7 +126,6 @@ private:
 
     // The free bytes of `stream`, whose past is `past`: it may have them.
     entry& of(stream_ref stream, branch_past& past) {
-        entry* left = nullptr;
         for (entry& each : streams_)
             if (each.stream == stream.get()) {
                 if (past.has(each.seen) || past.has(each.end)) {
@@ -136,14 +135,6 @@ private:
                 }
                 each.stream = nullptr;
             }
-        for (entry& each : streams_)
-            if (!each.stream && each.free->free_bytes() == 0)
-                left = &each;
-        if (left) {
-            left->stream = stream.get();
-            left->end = left->seen = {};
-            return *left;
-        }
         streams_.reserve_more(1);
         streams_.push_back(entry{stream.get(), fresh()});
         return streams_.back();

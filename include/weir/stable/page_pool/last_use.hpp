@@ -38,16 +38,14 @@ public:
         never    ///< nobody knows which graphs may use them
     };
 
-    /// Notes the present end of `last`; of the host: of graphs that are not known. Waits at most for room in a full queue.
+    /// Notes the present end of `last`, which is not the host. Waits at most for room in a full queue.
     void note(order::placed_stream const& last) noexcept {
         runtime::capture_state now = runtime::capture_state::unknown;
         base::try_twice([&] {
             runtime::device_scope const there(last.device);
             return now = runtime::capture_state_of(last.stream), true;
         });
-        if (last.stream.is_host())
-            until_ = until::never;
-        else if (runtime::may_be_captured(now))
+        if (runtime::may_be_captured(now))
             until_ = base::try_twice([&] { return watch_graph_of(last.stream); }) ? until::graph : until::never;
         else if (now == runtime::capture_state::none && base::try_twice([&] { return record(last), true; }))
             until_ = until::event;

@@ -45,7 +45,6 @@ public:
     upstream::virtual_memory<>& memory() noexcept { return memory_; }
     upstream::virtual_memory<> const& memory() const noexcept { return memory_; }
     page_table& table() noexcept { return table_; }
-    page_table const& table() const noexcept { return table_; }
 
     /// Makes those pages ready whose last use is over. Never blocks. Throws cuda_error.
     void poll() {
@@ -191,9 +190,9 @@ private:
         std::size_t const before = ended_.size();
         for (std::size_t i = ended_.size(); i-- > 0;) {
             base::shared<span> const each = ended_[i];
-            for (std::size_t at = each->addresses.offset; each->returned == 0 && each->pages != 0; at += page_bytes_)
-                if (table_.find(at) != page_table::none && !drop(table_.find(at)))
-                    break;
+            std::size_t at = each->addresses.offset;
+            while (each->returned == 0 && each->pages != 0 && (table_.find(at) == page_table::none || drop(table_.find(at))))
+                at += page_bytes_;
         }
         return ended_.size() != before;
     }
