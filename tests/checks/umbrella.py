@@ -22,7 +22,7 @@ from workshop import BUILD, INCLUDE, close_with, head, run, say
 AIM_SECONDS = 0.6
 MOST_INSTRUCTIONS = 4.6  # those of an empty file
 RECIPE = "weir/recipes/device_pool.hpp"
-MOST_OF_A_RECIPE = 0.7  # of what the umbrella adds
+MOST_OF_A_RECIPE = 0.7  # of the most that the umbrella may add
 INTEROP_AIM_SECONDS = 0.3
 INTEROP_BOUND = 0.4  # empty files
 INTEROP_ROUNDS = 12  # at most
@@ -115,7 +115,7 @@ def main():
         for each in (empty, umbrella, recipe):
             each.with_suffix(".cpp").write_text(each.read_text())
         none, all_of_it, one = (instructions(each.with_suffix(".cpp")) for each in (empty, umbrella, recipe))
-        share, of_recipe = all_of_it / none - 1, (one - none) / (all_of_it - none)
+        share, of_recipe = all_of_it / none - 1, (one / none - 1) / MOST_INSTRUCTIONS
         seconds(umbrella)
         pairs = [(seconds(empty), seconds(umbrella)) for _ in range(ROUNDS)]
         base, whole = (min(column) for column in zip(*pairs))
@@ -125,9 +125,9 @@ def main():
     print(f"umbrella: {whole - base:.2f} s over an empty file (least of {ROUNDS}: empty {base:.2f} s, umbrella {whole:.2f} s; "
           f"aim {AIM_SECONDS} s)")
     print(f"umbrella: {(all_of_it - none) / 1e6:.0f} million instructions of g++ over an empty file's {none / 1e6:.0f} million")
-    print(f"umbrella: <{RECIPE}> adds {of_recipe:.2f} of that")
+    print(f"umbrella: <{RECIPE}> adds {of_recipe:.2f} of the {MOST_INSTRUCTIONS} empty files that the umbrella may add")
     complaint = f"{share:.2f} empty files, more than {MOST_INSTRUCTIONS}" if share > MOST_INSTRUCTIONS else ""
-    dear = f"{of_recipe:.2f} of the umbrella's, more than {MOST_OF_A_RECIPE}" if of_recipe > MOST_OF_A_RECIPE else ""
+    dear = f"{of_recipe:.2f} of what the umbrella may add, more than {MOST_OF_A_RECIPE}" if of_recipe > MOST_OF_A_RECIPE else ""
     close_with([("umbrella: instructions to compile it", complaint), (f"umbrella: those of <{RECIPE}>", dear), *plugs])
 
 

@@ -30,12 +30,12 @@ inline std::uint64_t nanoseconds_of(clockid_t which) noexcept {
 inline bool has_invariant_counter() noexcept {
 #if defined(__x86_64__)
     constexpr std::uint32_t power_management = 0x80000007u; // its bit 8 of edx: the counter never changes its rate
-    std::uint32_t eax = 0x80000000u, ebx = 0, ecx = 0, edx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+    std::uint32_t eax = 0x80000000u, ecx = 0, edx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "+c"(ecx), "=d"(edx) : : "ebx");
     bool const is_known = eax >= power_management;
     eax = power_management;
     ecx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+    __asm__ volatile("cpuid" : "+a"(eax), "+c"(ecx), "=d"(edx) : : "ebx");
     return is_known && (edx >> 8 & 1) != 0;
 #elif defined(__aarch64__)
     return true;
@@ -54,8 +54,8 @@ public:
     std::uint64_t ticks() const noexcept {
 #if defined(__x86_64__)
         if (counter_) {
-            std::uint32_t low, high, core;
-            __asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(core) : : "memory"); // waits for what stands before it
+            std::uint32_t low, high;
+            __asm__ volatile("rdtscp" : "=a"(low), "=d"(high) : : "ecx", "memory"); // waits for what stands before it
             return std::uint64_t{high} << 32 | low;
         }
 #elif defined(__aarch64__)
