@@ -96,18 +96,19 @@ private:
     [[gnu::noinline]] std::uint32_t enter(call_site const& where, std::uint64_t key) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t at = home(key);
-        for (; sites_[at].key.load(base::memory_order_relaxed) != 0; at = (at + 1) % places)
-            if (sites_[at].key.load(base::memory_order_relaxed) == key)
-                return sites_[at].number; // another thread was faster
-        if (entered_ == most_call_sites)
-            return 0;
-        std::uint32_t const number = number_with_lock(0, where.file, where.function, where.line);
-        if (number != 0) {
+        std::uint64_t there = sites_[at].key.load(base::memory_order_relaxed);
+        while (there != 0 && there != key) {
+            at = (at + 1) % places;
+            there = sites_[at].key.load(base::memory_order_relaxed);
+        }
+        bool const is_new = there == 0; // or else another thread was faster
+        if (is_new && entered_ != most_call_sites)
+            sites_[at].number = number_with_lock(0, where.file, where.function, where.line);
+        if (is_new && sites_[at].number != 0) {
             ++entered_;
-            sites_[at].number = number;
             sites_[at].key.store(key, base::memory_order_release);
         }
-        return number;
+        return sites_[at].number;
     }
 
     std::uint32_t number_with_lock(std::uint32_t caller, char const* file, char const* function, std::uint32_t line) noexcept {
