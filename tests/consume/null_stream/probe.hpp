@@ -19,6 +19,7 @@ public:
     }
     void deallocate(weir::stream_ref stream, void*, std::size_t, std::size_t = default_alignment) noexcept { told = stream.get(); }
     void used_on(void*, weir::stream_ref stream) { told = stream.get(); }
+    void last_used_on(void*, weir::stream_ref stream) { told = stream.get(); }
     weir::memory_report state() const { return {}; }
     weir::refusal refused(std::size_t, std::size_t) const { return {full_state(), "no"}; }
 

@@ -21,12 +21,12 @@ namespace placement::detail {
 /// Whether `P` can live on slabs of another placement, as by_size's Small part does.
 template <class P>
 constexpr bool is_fed_by_slabs() {
-    constexpr auto calls = [](auto& p, auto take, auto wanted)
+    constexpr auto calls = [](auto& p, auto take, auto is_wanted)
         -> contract::when<contract::all_are<std::size_t, decltype(p.refill(0, 0)), decltype(p.grain(0))> &&
                               contract::all_are<base::range, decltype(p.take_at_hand(0, 0))> &&
                               contract::all_are<bool, decltype(p.surrender_kept(take))>,
                           std::void_t<decltype(p.prepare()), decltype(p.surrender(take)),
-                                      decltype(p.surrender_blocks(wanted, take))>> {};
+                                      decltype(p.surrender_blocks(is_wanted, take))>> {};
     return contract::accepts<P, void (*)(base::range), bool (*)(base::range)>(calls);
 }
 /// Whether slabs and chunks can return to `P`, by_size's Large part.
