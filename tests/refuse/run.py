@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Are the compile errors that weir promises given, and only where they are due?
 
-usage: run.py [--compiler g++|clang++|nvcc] [NAME...]
+usage: run.py [--compiler g++|clang++|nvcc] [--part] [NAME...]
 
 Each tests/refuse/*.cpp is compiled twice and never linked. As it is, it must compile without a warning. With
 -DREJECT it must not compile, and what the compiler says must hold every sentence that a line '// expect: ...' of the
 file gives, in at most N errors if a line '// errors: N' says so. '// std: 20' on a line of its own: that standard, else
 C++17. All files go through every C++ compiler here; nvcc, whose messages differ by more than wording, sees the first of each
 folder's files.
+  --part  each file under one C++ compiler, under the others at another commit
 """
 
 import argparse
@@ -18,7 +19,7 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import WARNINGS, at_once, ccache, close_with, head, include_flags, run
+from workshop import WARNINGS, at_once, ccache, close_with, head, include_flags, run, turn
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -66,13 +67,19 @@ def judge(case):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--compiler", action="append")
+    parser.add_argument("--part", action="store_true")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     sources = sorted(p for p in HERE.glob("*.cpp") if not options.names or p.stem in options.names)
     cases = []
-    for compiler in options.compiler or [c for c in ("g++", "clang++", "nvcc") if shutil.which(c)]:
+    compilers = options.compiler or [c for c in ("g++", "clang++", "nvcc") if shutil.which(c)]
+    hosts = [compiler for compiler in compilers if compiler != "nvcc"]
+    due = turn(len(hosts)) if options.part and hosts else 0
+    for compiler in compilers:
         seen = set()
-        for source in sources:
+        for number, source in enumerate(sources):
+            if options.part and compiler != "nvcc" and hosts[(number + due) % len(hosts)] != compiler:
+                continue
             floor = source.stem.split("_")[0]
             if compiler == "nvcc" and not options.compiler and floor in seen:
                 continue
