@@ -62,6 +62,8 @@ TEST_CASE("append_end: what found no room in the view is not counted as there, w
         stable_vector<int> xs(pool, s, 8 * ints);
         append_end<int> end(xs, blocks);
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { end.size_sync(); }), "nothing to read");
+        stable_vector<int> ys(pool, s, ints);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { fill_sync(ys, end, [](append_view<int>) {}); }), "of another");
         int const count = static_cast<int>(2 * ints);
         xs.keep_ahead(3 * page); // after each growth, also that of 'size_sync'
         xs.append(counting(5));

@@ -216,6 +216,24 @@ TEST_CASE("stable_vector: moves, and one that was moved from is empty and can be
     });
 }
 
+TEST_CASE("stable_vector: another stream's capture does not draw the vector's stream in") {
+    support::every_schedule([] {
+        scoped_stream const s, other;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s);
+        xs.append(counting(10));
+        {
+            support::capture by(other);
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.last_used_on(other); }), "captured");
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.used_on(other); }), "captured");
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.set_stream(other); }), "captured");
+            CHECK(xs.stream() == s);
+            CHECK(by.unbroken());
+        }
+        CHECK(xs.element_sync(9) == 9);
+    });
+}
+
 TEST_CASE("stable_vector: a vector outlives its pool's name, and the default streams are those of its device") {
     support::every_schedule([] {
         std::optional<stable_vector<int>> xs;
@@ -364,7 +382,7 @@ TEST_CASE("stable_vector: every call may fail, and a member that throws leaves v
     sweep("append", [](grown& x) { x.xs.append(4 * ints); });
     sweep("append all", [](grown& x) { x.xs.append(5 * ints); });
     sweep("append a copy", [](grown& x) { x.xs.append(x.xs.data(), 10); });
-    sweep("assign", [](grown& x) { x.xs.assign(counting(2 * ints)); }, true); // pages that the copy might use stay a while
+    sweep("assign", [](grown& x) { x.xs.assign(counting(ints + 1)); }, true); // pages that the copy might use stay a while
     sweep("trim", [](grown& x) { x.pool.trim(); });
     sweep("settle", [](grown& x) { x.pool.settle(); });
     sweep("begin and end", [](grown& x) { stable_vector<int>(x.pool, x.stream, ints).append(1); });
@@ -413,7 +431,7 @@ TEST_CASE("stable_vector: where the host has no memory, a member throws and noth
     each([](grown& x) { x.xs.append(5 * ints); });
     each([](grown& x) { x.xs.append(x.xs.data(), 10); });
     each([](grown& x) {
-        static std::vector<int> const row = counting(2 * ints);
+        static std::vector<int> const row = counting(ints + 1);
         x.xs.assign(row);
     });
     CHECK(each([](grown& x) { x.xs.shrink(10); }) > 0);

@@ -263,8 +263,7 @@ public:
         if (container::detail::size_of(target) != this->size())
             throw usage_error("weir: " + base::number_text(this->size()) + " elements cannot be copied to " +
                               base::number_text(container::detail::size_of(target)) + "; 'resize' the target first");
-        if constexpr (container::detail::orders_its_work<Range>())
-            order_after(this->placed(), target.placed());
+        container::detail::wait_for_work_of(target, this->placed());
         copy_to_sync(target.data());
     }
 

@@ -14,7 +14,7 @@
 // invariant: 'size_sync' counts no element for which the view had no room, whatever room the vector has by then.
 // order:     on the vector's stream: launch there, or put the launch's stream after it ('order_after') and it after the launch.
 //            The vector's stream may change at any time ('set_stream'): the number follows it. Either kernels append or the
-//            host does: between 'view' and 'size_sync' the vector may change its capacity, but not its size.
+//            host does: between 'view' and 'size_sync' the vector may get more capacity; its size and its pages stay.
 // cost:      a copy of 8 bytes for 'view', another and a wait for 'size_sync'.
 // not for:   a number of elements that is known before the launch: 'append(count)' and a kernel that fills it.
 
@@ -56,7 +56,7 @@ public:
     }
 
     /// Blocks until the vector's stream is done, and makes the vector's size what kernels have added, as far as the view had
-    /// room. Returns how many elements there would be if all had found room: if that is more than the size, it did not suffice.
+    /// room; what a refused 'take(count)' left empty is among that. Returns how many elements there would be if all had found room: if that is more than the size, it did not suffice.
     /// Throws cuda_error; usage_error while the stream is captured, and if there was no 'view'; the size has not changed then.
     std::size_t size_sync() {
         if (room_ == none)
@@ -66,6 +66,9 @@ public:
         xs_.resize(wanted < room_ ? wanted : room_);
         return wanted;
     }
+
+    /// Whether this is the end of `xs`.
+    bool is_of(stable_vector<T> const& xs) const noexcept { return &xs == &xs_; }
 
 private:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -90,9 +93,11 @@ private:
 /// Calls launch(view), which enqueues work on the vector's stream that appends, and waits for it. If there was not enough room,
 /// it makes the room that was asked for and launches again, from the size that the vector had. The work must add the same
 /// number of elements each time, and read nothing that it has written. Returns how often it was launched. Throws what launch()
-/// throws, what growing throws, and cuda_error; the size is what it was then.
+/// throws, what growing throws, and cuda_error; usage_error if `end` is another vector's; the size is what it was then.
 template <class T, class Launch>
 unsigned fill_sync(stable_vector<T>& xs, append_end<T>& end, Launch const& launch) {
+    if (!end.is_of(xs))
+        throw usage_error("weir: 'fill_sync' got one vector and the append_end of another; make an append_end of this one");
     std::size_t const before = xs.size();
     for (unsigned launches = 1;; ++launches) {
         launch(end.view());

@@ -63,13 +63,13 @@ public:
     /// The same from a container, whose stream's work so far comes before the copy, and later work after it.
     template <class Owner, class = std::enable_if_t<container::detail::is_owner<Owner>>>
     void append(Owner const& source) {
-        append_copy(container::detail::source_of(source));
+        append_copy(container::detail::source_of(source, this->placed()));
     }
     /// Replaces the contents; otherwise as 'append'. See stable_vector.
     void assign(void const* source, std::size_t bytes) { assign_copy(source, bytes); }
     template <class Owner, class = std::enable_if_t<container::detail::is_owner<Owner>>>
     void assign(Owner const& source) {
-        assign_copy(container::detail::source_of(source));
+        assign_copy(container::detail::source_of(source, this->placed()));
     }
     /// Takes the last `bytes` bytes away, and gives pages back that are not needed then. Throws usage_error if there are fewer,
     /// and std::bad_alloc; then nothing has changed.

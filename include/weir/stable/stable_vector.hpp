@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/owned/element.hpp>
@@ -89,7 +90,7 @@ public:
     template <class Range, class = container::detail::if_holds<Range, T>>
     void append(Range const& source) {
         if constexpr (container::detail::is_owner<Range>)
-            append_copy(container::detail::source_of(source));
+            append_copy(container::detail::source_of(source, this->placed()));
         else
             append(container::detail::data_of(source), container::detail::size_of(source));
     }
@@ -105,7 +106,7 @@ public:
     template <class Range, class = container::detail::if_holds<Range, T>>
     void assign(Range const& source) {
         if constexpr (container::detail::is_owner<Range>)
-            assign_copy(container::detail::source_of(source));
+            assign_copy(container::detail::source_of(source, this->placed()));
         else
             assign(container::detail::data_of(source), container::detail::size_of(source));
     }
@@ -138,6 +139,9 @@ public:
     /// usage_error while the stream is captured, cuda_error and std::bad_alloc.
     template <template <class...> class Container>
     Container<T> to_host_sync() const {
+        static_assert(!std::is_same_v<T, bool>,
+                      "weir: std::vector<bool> has no elements to copy to; use "
+                      "'copy_to_sync' with an array, or a vector of unsigned char");
         Container<T> host(size());
         read_sync(0, host.data(), size_bytes());
         return host;

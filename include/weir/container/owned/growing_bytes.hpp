@@ -69,24 +69,24 @@ protected:
     /// The same from an owner, in order with the work of its stream.
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
     void assign_bytes(Owner const& source) {
-        splice(0, reachable(source), 0);
+        splice(0, source_for(source), 0);
     }
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
     void append_bytes(Owner const& source, std::size_t element_bytes = 1) {
-        splice(this->block_.size, reachable(source), half(element_bytes));
+        splice(this->block_.size, source_for(source), half(element_bytes));
     }
 
 private:
     using spare_block = typename pooled<Space>::spare_block;
 
     template <class Owner>
-    static copy_source reachable(Owner const& source) {
+    copy_source source_for(Owner const& source) const {
         if constexpr (decltype(is_container(source))::value)
             static_assert(
                 !base::host_accessible(Space) || base::host_accessible(Owner::space),
                 "weir: a pinned container is filled by the host, which cannot read a device container; use the "
                 "device container's 'copy_to_async' with the pinned container's 'data()'");
-        return source_of(source);
+        return source_of(source, this->placed());
     }
 
     void reallocate(std::size_t capacity) {

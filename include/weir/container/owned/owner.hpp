@@ -5,8 +5,9 @@
 //
 // From whatever has its elements side by side in memory: a std::vector, an array, a span, another container. A source that has
 // a stream of its own is an owner: work of that stream may still write the elements, and later work there may overwrite them.
-// So the copy has to be in order with that stream. An owner is recognised by its member 'placed', whatever its type: the
-// containers of pools have it, those that never move, and classes of users that wrap one.
+// So the copy has to be in order with that stream. An owner is recognised by its member 'placed' or 'stream', whatever its
+// type: the containers of pools have them, those that never move, arrays that were imported, and other libraries' containers.
+// If there is only 'stream', a default stream is taken for that of the current device.
 //
 // invariant: what has a stream of its own is never taken for an address and a size alone.
 // cost:      none at run time.
@@ -17,6 +18,9 @@
 #include <utility>
 #include <weir/base/memory_space.hpp>
 #include <weir/container/owned/contents.hpp>
+#include <weir/order/order_after.hpp>
+#include <weir/runtime/devices.hpp>
+#include <weir/runtime/stream.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -46,11 +50,28 @@ using element_of = std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::
 template <class Range, class T>
 using if_holds = std::enable_if_t<std::is_same_v<element_of<Range>, T> && sizeof(size_of(std::declval<Range const&>())) != 0>;
 
-/// Whether a source has a stream of its own.
 template <class Range, class = void>
-inline constexpr bool is_owner = false;
+inline constexpr bool is_placed = false;
 template <class Range>
-inline constexpr bool is_owner<Range, std::void_t<decltype(std::declval<Range const&>().placed())>> = true;
+inline constexpr bool is_placed<Range, std::void_t<decltype(std::declval<Range const&>().placed())>> = true;
+template <class Range, class = void>
+inline constexpr bool is_on_stream = false;
+template <class Range>
+inline constexpr bool
+    is_on_stream<Range, std::enable_if_t<std::is_convertible_v<decltype(std::declval<Range const&>().stream()), stream_ref> &&
+                                         sizeof(std::declval<Range const&>().data()) != 0>> = true;
+
+/// Whether a source has a stream of its own.
+template <class Range>
+inline constexpr bool is_owner = is_placed<Range> || is_on_stream<Range>;
+
+template <class Owner>
+order::placed_stream placed_of(Owner const& owner) {
+    if constexpr (is_placed<Owner>)
+        return owner.placed();
+    else
+        return order::placed_stream::now(owner.stream());
+}
 
 template <memory_space Space, class Owner>
 std::true_type is_container(contents<Space, Owner> const&);
@@ -59,20 +80,40 @@ std::false_type is_container(...);
 /// Whether a target's work has to be waited for: an owner's, but not that of memory which the host writes at once.
 template <class Range>
 constexpr bool orders_its_work() noexcept {
-    using target = std::remove_reference_t<Range>;
-    if constexpr (decltype(is_container(std::declval<target&>()))::value)
-        return !base::host_accessible(target::space);
+    if constexpr (decltype(is_container(std::declval<Range const&>()))::value)
+        return !base::host_accessible(Range::space);
     else
-        return is_owner<target>;
+        return is_owner<Range>;
 }
 
-/// What is copied from an owner: its bytes, and the stream that works with them.
-template <class Owner>
-copy_source source_of(Owner const& from) {
-    if constexpr (decltype(is_container(from))::value)
-        return contents_source(from);
+/// Makes `own` wait for the work on the stream of a target.
+template <class Range>
+void wait_for_work_of(Range const& target, order::placed_stream const& own) {
+    if constexpr (orders_its_work<Range>()) {
+        order::placed_stream const user = placed_of(target);
+        if (!user.stream.is_host()) // whose work is done
+            order_after(own, user);
+    }
+}
+
+template <class Pointer>
+constexpr std::size_t bytes_each() noexcept {
+    using pointed = std::remove_pointer_t<Pointer>;
+    if constexpr (std::is_void_v<pointed>)
+        return 1;
     else
-        return {from.data(), from.size() * sizeof(*from.data()), from.placed(), any_device};
+        return sizeof(pointed);
+}
+
+/// What is copied from an owner: its bytes, and the stream that works with them. `own`: the target's stream.
+template <class Owner>
+copy_source source_of(Owner const& from, order::placed_stream const& own) {
+    if constexpr (decltype(is_container(from))::value) {
+        return contents_source(from);
+    } else {
+        order::placed_stream const user = placed_of(from);
+        return {from.data(), from.size() * bytes_each<decltype(from.data())>(), user.stream.is_host() ? own : user, any_device};
+    }
 }
 
 } // namespace container::detail

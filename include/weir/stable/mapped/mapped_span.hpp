@@ -74,8 +74,11 @@ public:
     /// launch there. The stream may end sooner than the container. Throws usage_error if one of the two is being captured and
     /// the other is not, or into another graph; cuda_error.
     void last_used_on(stream_ref stream) {
-        if (!stream.is_host())
-            order_after(stream_, order::placed_stream::now(stream));
+        if (stream.is_host())
+            return;
+        if (!runtime::is_legacy(stream) && !stream_.is_in_graph())
+            runtime::require_no_capture(stream); // which the own stream would become part of
+        order_after(stream_, order::placed_stream::now(stream));
     }
 
     /// The most bytes that the container can hold.
