@@ -193,6 +193,19 @@ TEST_CASE("dlpack: an imported vector is used on its stream and given back behin
     });
 }
 
+TEST_CASE("dlpack: a container is copied from an imported array in order with the array's stream") {
+    support::every_schedule([] {
+        scoped_stream const a, b;
+        weir::device_pool pool;
+        std::vector<int> const numbers{1, 2, 3};
+        dlpack::imported_vector<int> const xs(dlpack::export_vector(weir::device_vector<int>(pool, a, numbers), a), a);
+        weir::device_vector<int> ys(pool, b, xs);
+        check_cuda(cudaMemsetAsync(xs.data(), 0, 12, a), "cudaMemsetAsync"); // behind the copy
+        CHECK(ys.to_host_sync<std::vector>() == numbers);
+        CHECK(xs.placed().stream == a);
+    });
+}
+
 TEST_CASE("dlpack: the producer's stream waits where it frees without being told of the user") {
     support::every_schedule([] {
         weir::device_pool pool{small()};

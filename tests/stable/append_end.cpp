@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include <stable/scene.hpp>
+#include <support/recording_pool.hpp>
 #include <weir/recipes.hpp>
 
 using namespace scene;
@@ -51,5 +52,80 @@ TEST_CASE("append_end: a kernel appends, and where the room did not suffice, it 
         CHECK(end.size_sync() == 4 * ints + 5);
         CHECK(xs.size() == 3 * ints);
     });
+}
+
+TEST_CASE("append_end: what found no room in the view is not counted as there, whatever room the vector has by then") {
+    support::every_schedule([] {
+        scoped_stream const s;
+        weir::device_pool blocks;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s, 8 * ints);
+        append_end<int> end(xs, blocks);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { end.size_sync(); }), "nothing to read");
+        stable_vector<int> ys(pool, s, ints);
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { fill_sync(ys, end, [](append_view<int>) {}); }), "of another");
+        int const count = static_cast<int>(2 * ints);
+        xs.keep_ahead(3 * page); // after each growth, also that of 'size_sync'
+        xs.append(counting(5));
+        xs.shrink_to_fit();
+        CHECK(fill_sync(xs, end, [&](append_view<int> view) { launch(s, view, view.end(), 5, count); }) == 2);
+        CHECK(xs.to_host_sync<std::vector>() == counting(2 * ints + 5));
+        xs.keep_ahead(0);
+        xs.resize(5);
+        xs.shrink_to_fit();
+        auto const view = end.view();
+        launch(s, view, view.end(), 5, count);
+        xs.commit_ahead(3 * page); // meanwhile
+        CHECK(end.size_sync() == 2 * ints + 5);
+        CHECK(xs.size() == ints);
+        CHECK(xs.element_sync(ints - 1) == static_cast<int>(ints) - 1);
+    });
+}
+
+TEST_CASE("append_end: the number follows the vector's stream, also to its end") {
+    support::every_schedule([] {
+        scoped_stream const s, other, third;
+        weir::device_pool blocks;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s, 4 * ints);
+        {
+            append_end<int> first(xs, blocks);
+            append_end<int> end(std::move(first));
+            auto const view = end.view();
+            launch(s, view, view.end(), 0, 10);
+            xs.set_stream(other);
+            launch(other, view, view.end(), 10, 10);
+            CHECK(end.size_sync() == 20);
+            CHECK(xs.empty()); // there is no memory yet, and the streams are in order all the same
+            CHECK(fill_sync(xs, end, [&](append_view<int> more) {
+                      xs.set_stream(third);
+                      launch(third, more, more.end(), 0, 25);
+                  }) == 2);
+            xs.set_stream(s);
+            auto const last = end.view();
+            xs.set_stream(other);
+            launch(other, last, last.end(), 25, 5);
+        } // behind the last launch
+        weir::device_value<unsigned long long> next(blocks, s, 7ull); // where the number was
+        CHECK(next.value_sync() == 7);
+        CHECK(xs.to_host_sync<std::vector>() == counting(25));
+    });
+}
+
+TEST_CASE("append_end: where the number lies on no device, a default stream is that of the vector's device") {
+    support::two_devices const peers;
+    REQUIRE(peers);
+    support::recording_pool<weir::memory_space::managed> managed;
+    page_pool pool(small());
+    stable_vector<int> xs(pool, cudaStreamLegacy, ints);
+    weir::runtime::device_scope const elsewhere(1);
+    append_end<int> end(xs, managed);
+    auto const view = end.view();
+    {
+        weir::runtime::device_scope const there(0);
+        launch(cudaStreamLegacy, view, view.end(), 0, 10);
+    }
+    xs.set_stream(cudaStreamPerThread);
+    CHECK(end.size_sync() == 10);
 }
 #endif

@@ -32,6 +32,31 @@ TEST_CASE("append_view: threads get places of their own, side by side, and what 
     }
 }
 
+TEST_CASE("append_view: the end stays where no more is counted, and never comes round to places that were given out") {
+    constexpr unsigned long long full = 1ull << 63, at_once = 1ull << 32;
+    struct {
+        unsigned long long before;
+        unsigned long long counts[3];
+        unsigned long long after;
+    } const rows[] = {
+        {3, {SIZE_MAX, 1, SIZE_MAX}, full},           // three times would be at 2
+        {3, {full, full, 4}, full},                   // twice would be at 3
+        {full - 1, {at_once, 1, at_once}, full - 1 + at_once},
+        {full, {at_once, at_once + 1, 0}, full},
+        {3, {at_once, at_once + 1, 5}, 8 + 2 * at_once + 1}, // exact below that
+    };
+    for (auto const& [before, counts, after] : rows) {
+        CAPTURE(before);
+        int row[10] = {};
+        unsigned long long end = before;
+        append_view<int> const view(row, 10, &end);
+        for (unsigned long long const count : counts)
+            CHECK(view.take(count) == nullptr);
+        CHECK(end == after);
+        CHECK(view.take() == nullptr);
+    }
+}
+
 TEST_CASE("append_view: several places at once are all there or none, and no sum goes round") {
     int row[10] = {};
     unsigned long long end = 3;

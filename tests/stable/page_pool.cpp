@@ -128,6 +128,37 @@ TEST_CASE("page_pool: 64 vectors end, and trim leaves nothing held" * doctest::t
     });
 }
 
+TEST_CASE("page_pool: pages that several graphs may use go nowhere") {
+    support::every_schedule([] {
+        scoped_stream const s, streams[2];
+        page_pool pool(small().limit(page));
+        std::optional<stable_vector<int>> first(std::in_place, pool, s, ints);
+        int* const data = first->append(ints);
+        cudaGraph_t graphs[2] = {};
+        cudaGraphExec_t launched[2] = {};
+        for (scoped_stream const& each : streams) {
+            first->used_on(each);
+            check_cuda(cudaStreamBeginCapture(each, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+            write(each, data, page);
+        }
+        first.reset();
+        for (int i = 0; i < 2; ++i) {
+            check_cuda(cudaStreamEndCapture(streams[i], &graphs[i]), "cudaStreamEndCapture");
+            check_cuda(cudaGraphInstantiate(&launched[i], graphs[i], 0), "cudaGraphInstantiate");
+        }
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        stable_vector<int> second(pool, s, 2 * ints);
+        CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { second.append(1); }), "graphs may still use pages");
+        CHECK(pool.state().lost_bytes == page);
+        for (int i = 0; i < 2; ++i) {
+            check_cuda(cudaGraphLaunch(launched[i], streams[i]), "cudaGraphLaunch");
+            check_cuda(cudaStreamSynchronize(streams[i]), "cudaStreamSynchronize");
+            check_cuda(cudaGraphExecDestroy(launched[i]), "cudaGraphExecDestroy");
+            check_cuda(cudaGraphDestroy(graphs[i]), "cudaGraphDestroy");
+        }
+    });
+}
+
 TEST_CASE("page_pool: what is given back in a capture is free once nothing is left of the graph") {
     support::every_schedule([] {
         scoped_stream const s, other;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include <stable/scene.hpp>
+#include <weir/container/buffer.hpp>
+#include <weir/container/value.hpp>
 #include <weir/recipes.hpp>
 
 using namespace scene;
@@ -75,6 +77,42 @@ TEST_CASE("stable_vector: is filled from rows and containers of other streams, i
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { ys.assign(ys.data() + 1, 2); }), "a part of itself");
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { ys.append(nullptr, 2); }), "a null address");
         weir::synchronize(other);
+    });
+}
+
+TEST_CASE("stable_vector: is copied to containers of other streams, in order with its work") {
+    support::every_schedule([] {
+        scoped_stream const s, other;
+        weir::device_pool blocks;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s, ints);
+        xs.append(counting(4));
+        weir::device_vector<int> as_vector(blocks, other, xs);
+        weir::device_buffer as_bytes(blocks, other, xs);
+        stable_buffer stays(pool, other, page);
+        stays.append(xs);
+        xs.zero_async(); // behind the copies
+        as_vector.append(xs);
+        as_bytes.append(xs);
+        stays.append(as_vector);
+        stays.append(weir::device_value<int>(blocks, other, 8));
+        CHECK(as_vector.to_host_sync<std::vector>() == std::vector<int>{0, 1, 2, 3, 0, 0, 0, 0});
+        std::vector<int> read(13);
+        as_bytes.copy_to_sync(read.data());
+        CHECK(read == std::vector<int>{0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+        stays.copy_to_sync(read.data());
+        CHECK(read == std::vector<int>{0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 0, 0, 8});
+        xs.set_element_async(1, 5); // in front of the copy
+        as_vector.assign(xs);
+        stays.assign(xs);
+        xs.zero_async();
+        as_bytes.assign(stays);
+        CHECK(as_bytes.size() == 16);
+        CHECK(as_vector.element_sync(1) == 5);
+        write(s, xs.data(), 16); // which may not overtake the copy either
+        as_vector.copy_to_sync(xs);
+        CHECK(xs.element_sync(1) == 5);
+        CHECK(xs.element_sync(2) == 0);
     });
 }
 
@@ -178,6 +216,24 @@ TEST_CASE("stable_vector: moves, and one that was moved from is empty and can be
     });
 }
 
+TEST_CASE("stable_vector: another stream's capture does not draw the vector's stream in") {
+    support::every_schedule([] {
+        scoped_stream const s, other;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s);
+        xs.append(counting(10));
+        {
+            support::capture by(other);
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.last_used_on(other); }), "captured");
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.used_on(other); }), "captured");
+            CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.set_stream(other); }), "captured");
+            CHECK(xs.stream() == s);
+            CHECK(by.unbroken());
+        }
+        CHECK(xs.element_sync(9) == 9);
+    });
+}
+
 TEST_CASE("stable_vector: a vector outlives its pool's name, and the default streams are those of its device") {
     support::every_schedule([] {
         std::optional<stable_vector<int>> xs;
@@ -220,6 +276,11 @@ TEST_CASE("stable_vector: says what is wrong, and has not changed") {
         CHECK(xs.capacity() == ints);
         CHECK(reserved(pool) == 1);
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { stable_vector<int>(pool, s, SIZE_MAX / 8); }), "no addresses left");
+        std::size_t const live = pool.state().live_blocks;
+        stable_vector<int> const moved(std::move(xs));
+        CHECK_SAYS(refusal(3 * ints), "the limit leaves no room");
+        CHECK(xs.data() == nullptr);
+        CHECK(pool.state().live_blocks == live);
         page_pool none(small().limit(1));
         stable_vector<int> ys(none, s);
         CHECK(ys.max_elements() == ints);
@@ -271,13 +332,13 @@ struct grown {
     grown(grown const&) = delete;
 
     // Everything is as it was before, works, and comes back.
-    void check_unchanged(char const* what, bool may_hold = false) {
+    void check_unchanged(char const* what, bool may_hold = false, bool may_lose = false) {
         CAPTURE(std::string(what));
         CHECK(xs.size() == 10);
         CHECK(xs.capacity() == ints);
         CHECK(in_use(pool) == 1);
         CHECK((reserved(pool) <= 4 || may_hold)); // what it made for the growth went back
-        check_usable();
+        check_usable(may_lose);
     }
     void check_usable(bool may_lose = false) {
         std::size_t const lost = pool.state().lost_bytes / page;
@@ -285,7 +346,7 @@ struct grown {
         xs.resize(10);
         CHECK(xs.element_sync(9) == 9);
         xs.append((5 - lost) * ints);
-        CHECK(reserved(pool) == 6);
+        CHECK((reserved(pool) == 6 || may_lose)); // it may have its own lost page again
         write(stream, xs.data() + 10, (5 - lost) * page);
         CHECK(xs.element_sync(9) == 9);
     }
@@ -299,7 +360,7 @@ TEST_CASE("stable_vector: every call may fail, and a member that throws leaves v
         static_cast<void>(cudaGetLastError());
         return std::make_unique<grown>();
     };
-    auto const sweep = [&](char const* what, auto attempt) {
+    auto const sweep = [&](char const* what, auto attempt, bool may_hold = false) {
         runs += support::fault_sweep(
             [&] { return prepare(); },
             [&](grown& x) {
@@ -310,20 +371,38 @@ TEST_CASE("stable_vector: every call may fail, and a member that throws leaves v
                 }
             },
             [&](grown& x, support::struck const& fault) {
+                bool const may_lose = fault.hit_twice("cudaStreamIsCapturing"); // whether a graph uses what was given back
                 if (fault.threw)
-                    x.check_unchanged(what, fault.hit("cuMemUnmap"));
-                else // CUDA may never have said whether a graph uses what was given back
-                    x.check_usable(fault.hit_twice("cudaStreamIsCapturing"));
+                    x.check_unchanged(what, may_hold || fault.hit("cuMemUnmap"), may_lose && may_hold);
+                else
+                    x.check_usable(may_lose);
             },
             support::faults::pairs_too);
     };
     sweep("append", [](grown& x) { x.xs.append(4 * ints); });
     sweep("append all", [](grown& x) { x.xs.append(5 * ints); });
     sweep("append a copy", [](grown& x) { x.xs.append(x.xs.data(), 10); });
+    sweep("assign", [](grown& x) { x.xs.assign(counting(ints + 1)); }, true); // pages that the copy might use stay a while
     sweep("trim", [](grown& x) { x.pool.trim(); });
     sweep("settle", [](grown& x) { x.pool.settle(); });
     sweep("begin and end", [](grown& x) { stable_vector<int>(x.pool, x.stream, ints).append(1); });
     CHECK(runs > 100);
+}
+
+TEST_CASE("stable_vector: what is kept ahead fails no growth that has succeeded, whatever fails") {
+    auto const runs = support::fault_sweep(
+        [] {
+            auto x = std::make_unique<grown>();
+            x->xs.keep_ahead(3 * page);
+            return x;
+        },
+        [](grown& x) { x.xs.append(5); },
+        [](grown& x, support::struck const& fault) {
+            CHECK_FALSE(fault.threw);
+            CHECK(x.xs.size() == 15);
+            x.check_usable(fault.hit_twice("cudaStreamIsCapturing"));
+        });
+    CHECK(runs > 5);
 }
 
 TEST_CASE("stable_vector: the end survives the failure of every call") {
@@ -351,6 +430,10 @@ TEST_CASE("stable_vector: where the host has no memory, a member throws and noth
     };
     each([](grown& x) { x.xs.append(5 * ints); });
     each([](grown& x) { x.xs.append(x.xs.data(), 10); });
+    each([](grown& x) {
+        static std::vector<int> const row = counting(ints + 1);
+        x.xs.assign(row);
+    });
     CHECK(each([](grown& x) { x.xs.shrink(10); }) > 0);
     CHECK(each([](grown& x) { stable_vector<int>(x.pool, x.stream, ints).append(1); }) > 0);
 }

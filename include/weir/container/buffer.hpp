@@ -19,8 +19,10 @@
 // not for:   elements with a type: see vector.
 
 #include <cstddef>
+#include <type_traits>
 #include <weir/base/memory_space.hpp>
 #include <weir/container/owned/growing_bytes.hpp>
+#include <weir/container/owned/owner.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -51,9 +53,15 @@ public:
     }
 
     /// A copy of another container, of any pool and stream; see 'assign'.
-    template <memory_space Other>
-    buffer(pool_ref<Space> pool, stream_ref stream, contents<Other> const& source) : buffer(pool, stream, 0) {
+    template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
+    buffer(pool_ref<Space> pool, stream_ref stream, Owner const& source) : buffer(pool, stream, 0) {
         assign(source);
+    }
+
+    /// Refused: the stream in front of the pool.
+    template <class Stream, class Pool, class... More, class = if_turned<Stream, Pool>>
+    buffer(Stream const& stream, Pool& pool, More const&...) : buffer(pool, stream) {
+        refuse_turned<Stream>();
     }
 
     /// The address of the first byte; null if no memory is held. It stays valid until the buffer grows, shrinks to fit or
@@ -85,16 +93,16 @@ public:
     /// Replaces the contents by those of another container. A device buffer's copy runs after all work that is enqueued on
     /// that container's stream so far, and before any later work there. A pinned buffer's copy is made at once and waits for
     /// no stream: first finish the work that writes the source ('synchronize(source.stream())').
-    template <memory_space Other>
-    void assign(contents<Other> const& source) {
+    template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
+    void assign(Owner const& source) {
         this->assign_bytes(source);
     }
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
     /// many appends cost little each.
     void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
-    template <memory_space Other>
-    void append(contents<Other> const& source) {
+    template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
+    void append(Owner const& source) {
         this->append_bytes(source);
     }
 

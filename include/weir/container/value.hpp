@@ -53,7 +53,13 @@ public:
     /// the work that writes the source ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
     one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source)
         : contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
-        this->copy_in_order(data(), source.as_source());
+        this->copy_in_order(data(), contents_source(source));
+    }
+
+    /// Refused: the stream in front of the pool.
+    template <class Stream, class Pool, class... More, class = if_turned<Stream, Pool>>
+    one_element(Stream const& stream, Pool& pool, More const&...) : one_element(pool, stream) {
+        refuse_turned<Stream>();
     }
 
     /// The element's address; null if the value was moved from.

@@ -29,6 +29,7 @@
 #include <weir/base/text.hpp>
 #include <weir/container/owned/element.hpp>
 #include <weir/container/owned/growing_bytes.hpp>
+#include <weir/container/owned/owner.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/runtime/stream.hpp>
@@ -37,34 +38,6 @@ namespace weir {
 inline namespace v0 {
 
 namespace container::detail {
-
-// These do what std::data and std::size do. The standard header for those costs a tenth of a second of compile time.
-template <class Range>
-constexpr auto data_of(Range const& source) -> decltype(source.data()) {
-    return source.data();
-}
-template <class T, std::size_t Count>
-constexpr T const* data_of(T const (&source)[Count]) noexcept {
-    return source;
-}
-template <class Range>
-constexpr auto size_of(Range const& source) -> decltype(source.size()) {
-    return source.size();
-}
-template <class T, std::size_t Count>
-constexpr std::size_t size_of(T const (&)[Count]) noexcept {
-    return Count;
-}
-
-// Void if the elements of Range lie together in memory and have type T; otherwise no type.
-template <class Range>
-using element_of = std::remove_cv_t<std::remove_pointer_t<decltype(data_of(std::declval<Range const&>()))>>;
-template <class Range, class T>
-using if_holds = std::enable_if_t<std::is_same_v<element_of<Range>, T> && sizeof(size_of(std::declval<Range const&>())) != 0>;
-
-template <memory_space Space>
-std::true_type is_container(contents<Space> const&);
-std::false_type is_container(...);
 
 /// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
 /// vector throw what the pool's 'allocate' throws, and usage_error for more elements than there are addresses. Members that
@@ -112,6 +85,12 @@ public:
         assign(source);
     }
 
+    /// Refused: the stream in front of the pool.
+    template <class Stream, class Pool, class... More, class = if_turned<Stream, Pool>>
+    elements(Stream const& stream, Pool& pool, More const&...) : elements(pool, stream) {
+        refuse_turned<Stream>();
+    }
+
     /// The address of the first element; null if no memory is held. It stays valid until the vector grows, shrinks to fit or
     /// ends. For a device vector it also becomes invalid when a part of the vector itself, or a container of another stream,
     /// is assigned to it.
@@ -145,7 +124,7 @@ public:
     /// ('synchronize(source.stream())').
     template <class Range, class = if_holds<Range, T>>
     void assign(Range const& source) {
-        if constexpr (decltype(is_container(source))::value)
+        if constexpr (is_owner<Range>)
             this->assign_bytes(source);
         else
             assign(data_of(source), size_of(source));
@@ -162,7 +141,7 @@ public:
     void append(T const* source, std::size_t count) { this->append_bytes(source, rules::bytes_of(count), sizeof(T)); }
     template <class Range, class = if_holds<Range, T>>
     void append(Range const& source) {
-        if constexpr (decltype(is_container(source))::value)
+        if constexpr (is_owner<Range>)
             this->append_bytes(source, sizeof(T));
         else
             append(data_of(source), size_of(source));
@@ -277,12 +256,14 @@ public:
     /// captured.
     void copy_to_sync(T* target) const { this->read_sync(0, target, this->size_bytes()); }
 
-    /// The same into a std::vector, span or pinned_vector of T. Throws usage_error if it has not as many elements.
+    /// The same into a std::vector, span or container of T. Into one that kernels use, after the work that is enqueued on its
+    /// stream so far. Throws usage_error if it has not as many elements.
     template <class Range, class = container::detail::if_holds<Range, T>>
     void copy_to_sync(Range&& target) const {
         if (container::detail::size_of(target) != this->size())
             throw usage_error("weir: " + base::number_text(this->size()) + " elements cannot be copied to " +
                               base::number_text(container::detail::size_of(target)) + "; 'resize' the target first");
+        container::detail::wait_for_work_of(target, this->placed());
         copy_to_sync(target.data());
     }
 

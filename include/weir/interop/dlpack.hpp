@@ -253,6 +253,9 @@ public:
     /// The number of the device that the array lies on.
     int device() const noexcept { return array_ ? array_->tensor.device.number : any_device; }
     stream_ref stream() const noexcept { return stream_.stream; }
+    /// The same stream, together with its device if it is a default stream. A container that is made from this array, or
+    /// assigned, is put in order with it.
+    order::placed_stream const& placed() const noexcept { return stream_; }
 
 private:
     // any_device for the host, and for a captured stream, which may not be asked.

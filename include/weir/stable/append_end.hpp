@@ -5,21 +5,26 @@
 //
 // The end that kernels move on is a number in the device's memory. 'view' sets it to the vector's size, and hands it out with
 // the vector's address and capacity. After the launches 'size_sync' reads it: that is how many elements there are, or would be
-// if there was room. 'fill_sync' does it all: it launches, makes room where it did not suffice, and launches again.
+// if the view had room for them. 'fill_sync' does it all: it launches, makes room where it did not suffice, and launches again.
 //
 //     weir::stable::append_end<float> end(kept, pool);
 //     weir::stable::fill_sync(kept, end, [&](auto view) { keep_large<<<grid, block, 0, stream>>>(xs, n, view); });
 //
 // invariant: the vector's address stays, so a view's places are good as long as the vector lives and does not shrink.
+// invariant: 'size_sync' counts no element for which the view had no room, whatever room the vector has by then.
 // order:     on the vector's stream: launch there, or put the launch's stream after it ('order_after') and it after the launch.
-//            Either kernels append or the host does: between 'view' and 'size_sync' the vector may not change its size.
+//            The vector's stream may change at any time ('set_stream'): the number follows it. Either kernels append or the
+//            host does: between 'view' and 'size_sync' the vector may get more capacity; its size and its pages stay.
 // cost:      a copy of 8 bytes for 'view', another and a wait for 'size_sync'.
 // not for:   a number of elements that is known before the launch: 'append(count)' and a kernel that fills it.
 
 #include <cstddef>
+#include <weir/base/error.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/container/value.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/pool_ref.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/stable/append_view.hpp>
 #include <weir/stable/stable_vector.hpp>
 
@@ -31,44 +36,74 @@ namespace stable {
 template <class T>
 class append_end {
 public:
-    /// `xs` must outlive this object. `pool`: where the number is, 8 bytes of memory of the vector's device. Throws what the
-    /// pool's 'allocate' throws.
-    append_end(stable_vector<T>& xs, pool_ref<memory_space::device> pool) : xs_(xs), end_(pool, xs.stream()) {}
+    /// `xs` must outlive this object, and may not be moved from. `pool`: where the number is, 8 bytes of memory that the
+    /// vector's device reaches. Throws what the pool's 'allocate' throws.
+    append_end(stable_vector<T>& xs, pool_ref<memory_space::device> pool) : append_end(xs, pool, on_device_of(xs)) {}
+    append_end(append_end&&) noexcept = default;
+    /// The number is freed behind the work that is on the vector's stream.
+    ~append_end() {
+        if (end_.data())
+            base::try_twice([this] { return follow(), true; });
+    }
 
     /// What kernels append with, behind the vector's elements and within its capacity. It is for work that comes after this
     /// call in the order of the vector's stream. Throws cuda_error, and usage_error while the stream is captured.
     append_view<T> view() {
-        if (end_.stream() != xs_.stream())
-            end_.set_stream(xs_.stream());
+        follow();
         end_.set_async(xs_.size());
-        return append_view<T>(xs_.data(), xs_.capacity(), end_.data());
+        room_ = xs_.capacity();
+        return append_view<T>(xs_.data(), room_, end_.data());
     }
 
-    /// Blocks until the vector's stream is done, and makes the vector's size what kernels have added, as far as there was room.
-    /// Returns how many elements there would be if all had found room: if that is more than the capacity, it did not suffice.
-    /// Throws cuda_error, and usage_error while the stream is captured; the size has not changed then.
+    /// Blocks until the vector's stream is done, and makes the vector's size what kernels have added, as far as the view had
+    /// room; what a refused 'take(count)' left empty is among that. Returns how many elements there would be if all had found
+    /// room: if that is more than the size, it did not suffice. Throws cuda_error; usage_error while the stream is captured, and
+    /// if there was no 'view'; the size has not changed then.
     std::size_t size_sync() {
+        if (room_ == none)
+            throw usage_error("weir: an append_end has nothing to read before kernels got a 'view'");
+        follow();
         std::size_t const wanted = end_.value_sync();
-        xs_.resize(wanted < xs_.capacity() ? wanted : xs_.capacity());
+        xs_.resize(wanted < room_ ? wanted : room_);
         return wanted;
     }
 
+    /// Whether this is the end of `xs`.
+    bool is_of(stable_vector<T> const& xs) const noexcept { return &xs == &xs_; }
+
 private:
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+    append_end(stable_vector<T>& xs, pool_ref<memory_space::device> pool, runtime::device_scope const&)
+        : xs_(xs), end_(pool, xs.stream()) {}
+
+    // Memory that lies on no device takes a default stream for that of the current device.
+    static runtime::device_scope on_device_of(stable_vector<T> const& xs) { return runtime::device_scope(xs.pool().device()); }
+
+    void follow() {
+        runtime::device_scope const there(xs_.pool().device());
+        if (end_.placed() != xs_.placed())
+            end_.set_stream(xs_.stream());
+    }
+
     stable_vector<T>& xs_;
     device_value<unsigned long long> end_;
+    std::size_t room_ = none; // of the last view
 };
 
 /// Calls launch(view), which enqueues work on the vector's stream that appends, and waits for it. If there was not enough room,
 /// it makes the room that was asked for and launches again, from the size that the vector had. The work must add the same
 /// number of elements each time, and read nothing that it has written. Returns how often it was launched. Throws what launch()
-/// throws, what growing throws, and cuda_error; the size is what it was then.
+/// throws, what growing throws, and cuda_error; usage_error if `end` is another vector's; the size is what it was then.
 template <class T, class Launch>
 unsigned fill_sync(stable_vector<T>& xs, append_end<T>& end, Launch const& launch) {
+    if (!end.is_of(xs))
+        throw usage_error("weir: 'fill_sync' got one vector and the append_end of another; make an append_end of this one");
     std::size_t const before = xs.size();
     for (unsigned launches = 1;; ++launches) {
         launch(end.view());
         std::size_t const wanted = end.size_sync();
-        if (wanted <= xs.capacity())
+        if (wanted == xs.size())
             return launches;
         xs.resize(before);
         xs.reserve(wanted);

@@ -14,7 +14,8 @@
 //             kept.push(xs[i]);
 //     }
 //
-// invariant: no two calls get the same place; places are side by side. The end is where it was, plus all that was asked for.
+// invariant: no two calls get the same place; places are side by side. The end is where it was, plus all that was asked for. At
+//            2^63 it stays, however much is asked for then, so it never comes round to places that were given out.
 // order:     none between the threads; who reads the elements comes after the kernel in a stream's order.
 // cost:      device: an atomic addition a warp and call; host: one each call.
 // not for:   growing: a view has the room that the vector had as it was made (see append_end).
@@ -45,9 +46,9 @@ public:
     WEIR_HOST_DEVICE T* take() const { return at(advance()); }
 
     /// Takes `count` places side by side, and returns the first one's address; null if there is no room for all. Those before
-    /// the capacity stay empty then.
+    /// the capacity stay empty then. No places: the address where the next one would be.
     WEIR_HOST_DEVICE T* take(std::size_t count) const {
-        unsigned long long const first = add(count);
+        unsigned long long const first = count <= most_at_once ? add_below_full(count) : add_many(count);
         return first <= capacity_ && count <= capacity_ - first ? data_ + first : nullptr;
     }
 
@@ -66,6 +67,40 @@ public:
 
 private:
     WEIR_HOST_DEVICE T* at(unsigned long long place) const { return place < capacity_ ? data_ + place : nullptr; }
+
+    // Where the end stays. Beyond it are only additions that are taken back at once, less than 2^31 of them.
+    static constexpr unsigned long long full = 1ull << 63;
+    static constexpr unsigned long long most_at_once = 1ull << 32;
+
+    WEIR_HOST_DEVICE unsigned long long add_below_full(unsigned long long count) const {
+        unsigned long long const first = add(count);
+        if (first >= full)
+            add(0 - count);
+        return first;
+    }
+
+    // The same for counts of which a few would go round.
+    WEIR_HOST_DEVICE unsigned long long add_many(unsigned long long count) const {
+        unsigned long long first = add(0);
+        for (;;) {
+            if (first >= full)
+                return first;
+            unsigned long long const seen = first;
+            first = exchange(seen, count < full - seen ? seen + count : full);
+            if (first == seen)
+                return first;
+        }
+    }
+
+    // Makes the end `to` if it is `from`. Returns what it was.
+    WEIR_HOST_DEVICE unsigned long long exchange(unsigned long long from, unsigned long long to) const {
+#ifdef __CUDA_ARCH__
+        return atomicCAS(end_, from, to);
+#else
+        __atomic_compare_exchange_n(end_, &from, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        return from;
+#endif
+    }
 
     WEIR_HOST_DEVICE unsigned long long add(unsigned long long count) const {
 #ifdef __CUDA_ARCH__

@@ -15,6 +15,9 @@
 // not for:   elements with a type: see stable_vector.
 
 #include <cstddef>
+#include <type_traits>
+#include <weir/container/owned/pooled.hpp>
+#include <weir/container/owned/owner.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/stable/mapped/mapped_bytes.hpp>
@@ -31,10 +34,15 @@ public:
     /// left; cuda_error; std::bad_alloc.
     stable_buffer(stable::page_pool const& pool, stream_ref stream, std::size_t max_bytes = 0)
         : stable::detail::mapped_bytes(pool, stream, max_bytes) {}
+    /// Refused: the stream in front of the pool.
+    template <class Stream, class = container::detail::if_turned<Stream, stable::page_pool>>
+    stable_buffer(Stream const& stream, stable::page_pool const& pool, std::size_t = 0) : stable_buffer(pool, stream) {
+        container::detail::refuse_turned<Stream>();
+    }
     stable_buffer(stable_buffer&&) noexcept = default;
     stable_buffer& operator=(stable_buffer&&) noexcept = default;
-    stable_buffer(stable_buffer const&) = delete; // weir: make another one and 'append(buffer.data(), buffer.size())'
-    stable_buffer& operator=(stable_buffer const&) = delete;
+    stable_buffer(stable_buffer const&) = delete; // weir: make another one and 'append(buffer)'
+    stable_buffer& operator=(stable_buffer const&) = delete; // weir: copy the bytes with 'buffer.assign(other)'
 
     /// The address of the first byte, from the making to the end; null for a buffer that was moved from.
     void* data() noexcept { return block_.data; }
@@ -52,6 +60,17 @@ public:
     void* append(std::size_t bytes) { return append_bytes(bytes); }
     /// Adds a copy of the `bytes` bytes at `source`, which may lie in this buffer; see stable_vector.
     void append(void const* source, std::size_t bytes) { append_copy(source, bytes); }
+    /// The same from a container, whose stream's work so far comes before the copy, and later work after it.
+    template <class Owner, class = std::enable_if_t<container::detail::is_owner<Owner>>>
+    void append(Owner const& source) {
+        append_copy(container::detail::source_of(source, this->placed()));
+    }
+    /// Replaces the contents; otherwise as 'append'. See stable_vector.
+    void assign(void const* source, std::size_t bytes) { assign_copy(source, bytes); }
+    template <class Owner, class = std::enable_if_t<container::detail::is_owner<Owner>>>
+    void assign(Owner const& source) {
+        assign_copy(container::detail::source_of(source, this->placed()));
+    }
     /// Takes the last `bytes` bytes away, and gives pages back that are not needed then. Throws usage_error if there are fewer,
     /// and std::bad_alloc; then nothing has changed.
     void shrink(std::size_t bytes) {

@@ -26,6 +26,8 @@
 #include <weir/base/error.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/owned/element.hpp>
+#include <weir/container/owned/pooled.hpp>
+#include <weir/container/owned/owner.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/fwd.hpp>
 #include <weir/runtime/stream.hpp>
@@ -34,14 +36,6 @@
 
 namespace weir {
 inline namespace v0 {
-
-namespace stable::detail {
-// Whether a range says on which stream its elements are used, as containers do.
-template <class Range, class = void>
-struct is_placed : std::false_type {};
-template <class Range>
-struct is_placed<Range, std::void_t<decltype(std::declval<Range const&>().placed())>> : std::true_type {};
-} // namespace stable::detail
 
 /// Elements that kernels use, at one address. `T` must be trivially copyable. Sizes are in elements, except in members named
 /// '..._bytes' and in 'commit_ahead' and 'keep_ahead'. Members that may grow throw out_of_memory if the pool's limit or the
@@ -60,6 +54,11 @@ public:
     /// addresses left; cuda_error; std::bad_alloc.
     stable_vector(stable::page_pool const& pool, stream_ref stream, std::size_t max_elements = 0)
         : stable::detail::mapped_bytes(pool, stream, rules::bytes_of(max_elements)) {}
+    /// Refused: the stream in front of the pool.
+    template <class Stream, class = container::detail::if_turned<Stream, stable::page_pool>>
+    stable_vector(Stream const& stream, stable::page_pool const& pool, std::size_t = 0) : stable_vector(pool, stream) {
+        container::detail::refuse_turned<Stream>();
+    }
     stable_vector(stable_vector&&) noexcept = default;
     stable_vector& operator=(stable_vector&&) noexcept = default;
     stable_vector(stable_vector const&) = delete; // weir: make another one and 'append(xs)'
@@ -90,8 +89,8 @@ public:
     /// and later work after it.
     template <class Range, class = container::detail::if_holds<Range, T>>
     void append(Range const& source) {
-        if constexpr (stable::detail::is_placed<Range>::value)
-            append_copy(source_of(source));
+        if constexpr (container::detail::is_owner<Range>)
+            append_copy(container::detail::source_of(source, this->placed()));
         else
             append(container::detail::data_of(source), container::detail::size_of(source));
     }
@@ -106,8 +105,8 @@ public:
     void assign(T const* source, std::size_t count) { assign_copy(source, rules::bytes_of(count)); }
     template <class Range, class = container::detail::if_holds<Range, T>>
     void assign(Range const& source) {
-        if constexpr (stable::detail::is_placed<Range>::value)
-            assign_copy(source_of(source));
+        if constexpr (container::detail::is_owner<Range>)
+            assign_copy(container::detail::source_of(source, this->placed()));
         else
             assign(container::detail::data_of(source), container::detail::size_of(source));
     }
@@ -140,6 +139,9 @@ public:
     /// usage_error while the stream is captured, cuda_error and std::bad_alloc.
     template <template <class...> class Container>
     Container<T> to_host_sync() const {
+        static_assert(!std::is_same_v<T, bool>,
+                      "weir: std::vector<bool> has no elements to copy to; use "
+                      "'copy_to_sync' with an array, or a vector of unsigned char");
         Container<T> host(size());
         read_sync(0, host.data(), size_bytes());
         return host;

@@ -48,13 +48,12 @@ template <memory_space Space, class Owner = pooled<Space>>
 class contents : public Owner {
 protected:
     static constexpr bool by_host = base::host_accessible(Space);
-    template <memory_space>
-    friend class growing_bytes; // which copies from containers of other memory
-
     using Owner::Owner;
 
     /// The contents, for another container to copy.
-    copy_source as_source() const { return {this->block_.data, this->block_.size, this->placed(), this->device()}; }
+    friend copy_source contents_source(contents const& from) {
+        return {from.block_.data, from.block_.size, from.placed(), from.device()};
+    }
 
     /// Overwrites the bytes from `offset` on with those of `value`, which may end after the call. Throws usage_error while the
     /// stream is captured, and cuda_error.

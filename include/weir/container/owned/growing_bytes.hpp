@@ -15,10 +15,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <type_traits>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
 #include <weir/container/owned/contents.hpp>
+#include <weir/container/owned/owner.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -64,27 +66,27 @@ protected:
         splice(this->block_.size, {source, bytes, this->placed()}, half(element_bytes));
     }
 
-    /// The same from another container.
-    template <memory_space Other>
-    void assign_bytes(contents<Other> const& source) {
-        require_reach<Other>();
-        splice(0, source.as_source(), 0);
+    /// The same from an owner, in order with the work of its stream.
+    template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
+    void assign_bytes(Owner const& source) {
+        splice(0, source_for(source), 0);
     }
-    template <memory_space Other>
-    void append_bytes(contents<Other> const& source, std::size_t element_bytes = 1) {
-        require_reach<Other>();
-        splice(this->block_.size, source.as_source(), half(element_bytes));
+    template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
+    void append_bytes(Owner const& source, std::size_t element_bytes = 1) {
+        splice(this->block_.size, source_for(source), half(element_bytes));
     }
 
 private:
     using spare_block = typename pooled<Space>::spare_block;
 
-    template <memory_space Other>
-    static constexpr void require_reach() {
-        static_assert(
-            !base::host_accessible(Space) || base::host_accessible(Other),
-            "weir: a pinned container is filled by the host, which cannot read a device container; use the "
-            "device container's 'copy_to_async' with the pinned container's 'data()'");
+    template <class Owner>
+    copy_source source_for(Owner const& source) const {
+        if constexpr (decltype(is_container(source))::value)
+            static_assert(
+                !base::host_accessible(Space) || base::host_accessible(Owner::space),
+                "weir: a pinned container is filled by the host, which cannot read a device container; use the "
+                "device container's 'copy_to_async' with the pinned container's 'data()'");
+        return source_of(source, this->placed());
     }
 
     void reallocate(std::size_t capacity) {

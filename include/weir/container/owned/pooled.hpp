@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -38,6 +39,16 @@
 namespace weir {
 inline namespace v0 {
 namespace container::detail {
+
+// If what should be the pool is a stream, and what should be the stream is none.
+template <class Stream, class Pool>
+using if_turned = std::enable_if_t<runtime::detail::names_a_stream<Stream> && std::is_class_v<Pool> &&
+                                   !runtime::detail::names_a_stream<Pool>>;
+template <class Stream>
+constexpr void refuse_turned() noexcept {
+    static_assert(sizeof(Stream) == 0,
+                  "weir: a container takes its pool first, and the stream behind it: '(pool, stream, ...)'");
+}
 
 /// The base class of containers whose memory can be used where `Space` says. Not copyable. A move takes memory, pool and
 /// stream along. What a move assignment replaces is freed on its own stream.
@@ -58,9 +69,10 @@ public:
     order::placed_stream const& placed() const noexcept { return stream_; }
 
     /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far. So the new
-    /// stream sees all of that work's results. Waits at most for room in a full queue. Throws cuda_error; usage_error for the
-    /// host; usage_error if the container holds memory and `stream` is being captured while the present stream is not. If it
-    /// throws, the stream is unchanged.
+    /// stream sees all of that work's results. A container without memory orders nothing. The former stream is like any other
+    /// then: later work there that uses the container has to be announced ('used_on'). Waits at most for room in a full queue.
+    /// Throws cuda_error; usage_error for the host; usage_error if the container holds memory and `stream` is being captured
+    /// while the present stream is not. If it throws, the stream is unchanged.
     void set_stream(stream_ref stream) {
         if (stream.is_host())
             throw usage_error("weir: a container cannot move from a stream to 'on_host', which nothing makes wait; "

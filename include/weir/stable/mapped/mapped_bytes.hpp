@@ -14,14 +14,12 @@
 // not for:   elements that are not trivially copyable.
 
 #include <cstddef>
-#include <new>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/container/owned/contents.hpp>
-#include <weir/resource/pool_ref.hpp>
 #include <weir/stable/mapped/mapped_span.hpp>
 
 namespace weir {
@@ -48,13 +46,11 @@ public:
 
     /// Puts memory behind the addresses for `bytes` bytes more than the size, or for as many as there can ever be. Call it
     /// while the device works: it is what growing would do later.
-    void commit_ahead(std::size_t bytes) {
-        std::size_t const left = this->max_bytes() - this->block_.size;
-        reserve_bytes(this->block_.size + (bytes < left ? bytes : left));
-    }
+    void commit_ahead(std::size_t bytes) { reserve_bytes(ahead(bytes)); }
 
     /// From now on a member that grows the container also does 'commit_ahead(bytes)' at its end, if less than that is left. If
-    /// there is no room for it, that is no error, and it is tried again only when the capacity has changed. 0: no longer.
+    /// there is no room for it, or CUDA refuses, that is no error: the growth has succeeded. It is tried again only when the
+    /// capacity has changed. 0: no longer.
     void keep_ahead(std::size_t bytes) noexcept {
         ahead_bytes_ = bytes;
         tried_at_ = none;
@@ -90,8 +86,10 @@ protected:
     /// Takes the last `bytes` bytes away, and gives the pages back that are not needed then. Throws as 'shrink_to_fit'.
     void shrink_bytes(std::size_t bytes) {
         std::size_t const left = this->block_.size - bytes;
-        if (this->has_pages_beyond(left))
+        if (this->has_pages_beyond(left)) {
             this->give_back_beyond(left, this->spare_record());
+            tried_at_ = none;
+        }
         this->block_.size = left;
     }
 
@@ -102,22 +100,7 @@ protected:
     /// The same in order with the work of the source's stream.
     void append_copy(container::detail::copy_source const& source) {
         base::require_not_null(source.data, source.size);
-        std::size_t const before = this->block_.capacity;
-        std::size_t const size = sum(this->block_.size, source.size);
-        base::shared<last_use> to_undo;
-        if (size > before) {
-            to_undo = this->spare_record();
-            this->commit(size);
-        }
-        try {
-            this->copy_in_order(this->block_.data + this->block_.size, source);
-        } catch (...) {
-            if (to_undo)
-                this->give_back_beyond(before, std::move(to_undo));
-            throw;
-        }
-        this->block_.size = size;
-        look_ahead();
+        put(this->block_.size, source);
     }
 
     /// The source's bytes become the contents. It may not lie in this container, unless that changes nothing.
@@ -128,28 +111,34 @@ protected:
             if (distance < this->block_.capacity)
                 throw usage_error("weir: a stable container cannot be assigned a part of itself, since the copy would "
                                   "overwrite its source; copy to another container");
-            reserve_bytes(source.size);
-            this->copy_in_order(this->block_.data, source);
+            put(0, source);
+        } else {
+            resize_bytes(source.size);
         }
-        resize_bytes(source.size);
     }
     void assign_copy(void const* source, std::size_t bytes) { assign_copy({source, bytes, this->placed(), any_device}); }
-
-    /// Another container as a source.
-    template <class Container>
-    static container::detail::copy_source source_of(Container const& from) {
-        int device = any_device;
-        if constexpr (Container::space == memory_space::device)
-            device = device_of(from.pool());
-        return {from.data(), from.size_bytes(), from.placed(), device};
-    }
 
 private:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    static int device_of(page_pool const& pool) noexcept { return pool.device(); }
-    static int device_of(pool_ref<memory_space::device> pool) {
-        return pool.space() == memory_space::device ? pool.device() : any_device;
+    // The contents become their first `kept` bytes, followed by the source's.
+    void put(std::size_t kept, container::detail::copy_source const& source) {
+        std::size_t const before = this->block_.capacity;
+        std::size_t const size = sum(kept, source.size);
+        base::shared<last_use> to_undo;
+        if (size > before) {
+            to_undo = this->spare_record();
+            this->commit(size);
+        }
+        try {
+            this->copy_in_order(this->block_.data + kept, source);
+        } catch (...) {
+            if (to_undo)
+                this->give_back_beyond(before, std::move(to_undo));
+            throw;
+        }
+        this->block_.size = size;
+        look_ahead();
     }
 
     static std::size_t sum(std::size_t a, std::size_t b) {
@@ -158,14 +147,22 @@ private:
         return a + b;
     }
 
-    void look_ahead() {
-        if (ahead_bytes_ <= this->block_.capacity - this->block_.size || tried_at_ == this->block_.capacity)
+    // What was added is there by now, whatever becomes of this.
+    void look_ahead() noexcept {
+        std::size_t const wanted = ahead(ahead_bytes_);
+        if (wanted <= this->block_.capacity || tried_at_ == this->block_.capacity)
             return;
         try {
-            commit_ahead(ahead_bytes_);
-        } catch (std::bad_alloc const&) { // there is no room, which the growth itself did not need
+            this->commit(wanted);
+        } catch (...) {
             tried_at_ = this->block_.capacity;
         }
+    }
+
+    // The capacity that leaves `bytes` bytes, if there can be so many.
+    std::size_t ahead(std::size_t bytes) const noexcept {
+        std::size_t const left = this->max_bytes() - this->block_.size;
+        return this->block_.size + (bytes < left ? bytes : left);
     }
 
     std::size_t ahead_bytes_ = 0;

@@ -49,13 +49,15 @@ public:
     /// The same stream, together with its device if it is a default stream. For 'order_after'.
     order::placed_stream const& placed() const noexcept { return stream_; }
 
-    /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far. Waits at most for
-    /// room in a full queue. Throws cuda_error; usage_error for the host; usage_error if `stream` is being captured while the
-    /// present stream is not, or the other way round. If it throws, the stream is unchanged.
+    /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far, also if the
+    /// container holds no memory yet. What is given back from now on comes behind the work on `stream`. The former stream is
+    /// like any other then: later work there that uses the container has to be announced ('used_on'). If the present stream is
+    /// being captured, `stream` joins the capture, as whatever waits for captured work. Waits at most for room in a full queue.
+    /// Throws cuda_error; usage_error for the host; usage_error if `stream` is being captured while the present stream is not,
+    /// or into another graph. If it throws, the stream is unchanged.
     void set_stream(stream_ref stream) {
         order::placed_stream const later = placed_on(stream);
-        if (has_held_memory_)
-            order_after(later, stream_);
+        order_after(later, stream_);
         stream_ = later;
     }
 
@@ -72,8 +74,11 @@ public:
     /// launch there. The stream may end sooner than the container. Throws usage_error if one of the two is being captured and
     /// the other is not, or into another graph; cuda_error.
     void last_used_on(stream_ref stream) {
-        if (!stream.is_host())
-            order_after(stream_, order::placed_stream::now(stream));
+        if (stream.is_host())
+            return;
+        if (!runtime::is_legacy(stream) && !stream_.is_in_graph())
+            runtime::require_no_capture(stream); // which the own stream would become part of
+        order_after(stream_, order::placed_stream::now(stream));
     }
 
     /// The most bytes that the container can hold.
@@ -96,8 +101,7 @@ protected:
     }
     mapped_span(mapped_span&& other) noexcept
         : pool_(other.pool_), stream_(other.stream_), max_bytes_(other.max_bytes_), users_(std::move(other.users_)),
-          span_(std::move(other.span_)), spare_(std::move(other.spare_)), block_(std::exchange(other.block_, block())),
-          has_held_memory_(std::exchange(other.has_held_memory_, false)) {}
+          span_(std::move(other.span_)), spare_(std::move(other.spare_)), block_(std::exchange(other.block_, block())) {}
     mapped_span& operator=(mapped_span&& other) noexcept {
         mapped_span taken(std::move(other));
         base::swap_values(pool_, taken.pool_);
@@ -107,28 +111,33 @@ protected:
         base::swap_values(span_, taken.span_);
         base::swap_values(spare_, taken.spare_);
         base::swap_values(block_, taken.block_);
-        base::swap_values(has_held_memory_, taken.has_held_memory_);
         return *this;
     }
     ~mapped_span() {
         if (!span_)
             return;
         give_back_beyond(0, {});
-        core().close(span_);
+        close();
     }
 
-    /// Makes the capacity at least `bytes`. The size stays. Throws usage_error if that is more than 'max_bytes', and what
-    /// page_core::commit throws; nothing has changed then.
+    /// Makes the capacity at least `bytes`, which is more than it is. The size stays. Throws usage_error if that is more than
+    /// 'max_bytes', and what page_core::commit throws; nothing has changed then.
     void commit(std::size_t bytes) {
         if (bytes > max_bytes_)
             throw usage_error("weir: a stable container of at most " + base::exact_bytes_text(max_bytes_) + " cannot hold " +
                               base::exact_bytes_text(bytes) + "; name more as it is made");
-        if (!span_)
+        bool const is_moved_from = !span_;
+        if (is_moved_from)
             open();
         std::size_t const capacity = whole_pages(bytes);
-        core().commit(*span_, block_.capacity, capacity);
+        try {
+            core().commit(*span_, block_.capacity, capacity);
+        } catch (...) {
+            if (is_moved_from)
+                close();
+            throw;
+        }
         block_.capacity = capacity;
-        has_held_memory_ = true;
     }
 
     /// A record for 'give_back_beyond'. Throws std::bad_alloc.
@@ -141,7 +150,10 @@ protected:
         if (kept >= block_.capacity)
             return;
         stream_ref const last = users_.make_wait(stream_);
-        spare_->note(last == stream_.stream ? stream_ : order::placed_stream(last));
+        if (last == stream_.stream)
+            spare_->note(stream_);
+        else
+            spare_->note_graph(last);
         core().give(*span_, kept, block_.capacity, spare_);
         spare_ = std::move(next);
         block_.capacity = kept;
@@ -171,6 +183,12 @@ private:
         block_.data = reinterpret_cast<std::byte*>(span_->addresses.offset);
     }
 
+    void close() noexcept {
+        core().close(span_);
+        span_ = {};
+        block_ = block();
+    }
+
     // A default stream is that of the memory's device.
     order::placed_stream placed_on(stream_ref stream) const {
         if (stream.is_host())
@@ -190,9 +208,6 @@ private:
 
 protected:
     block block_;
-
-private:
-    bool has_held_memory_ = false; // so that work on the stream may use it, or pages that were given back
 };
 
 } // namespace stable::detail

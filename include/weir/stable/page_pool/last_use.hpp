@@ -46,7 +46,7 @@ public:
             return now = runtime::capture_state_of(last.stream), true;
         });
         if (runtime::may_be_captured(now))
-            until_ = base::try_twice([&] { return watch_graph_of(last.stream); }) ? until::graph : until::never;
+            note_graph(last.stream);
         else if (now == runtime::capture_state::none && base::try_twice([&] { return record(last), true; }))
             until_ = until::event;
     }
@@ -70,6 +70,12 @@ public:
     }
     /// Says that 'wait' has returned. `what`: as above.
     void note_wait(until what) noexcept { over_ = over_ || what == until_; }
+
+    /// Notes that a graph may use the pages at each launch: that which is captured on `by`. The host: several graphs may.
+    void note_graph(stream_ref by) noexcept {
+        bool const is_known = !by.is_host() && base::try_twice([&] { return watch_graph_of(by); });
+        until_ = is_known ? until::graph : until::never;
+    }
 
 private:
     bool watch_graph_of(stream_ref stream) {
