@@ -36,8 +36,10 @@ public:
     append_end(stable_vector<T>& xs, pool_ref<memory_space::device> pool) : xs_(xs), end_(pool, xs.stream()) {}
 
     /// What kernels append with, behind the vector's elements and within its capacity. It is for work that comes after this
-    /// call in the order of the vector's stream. Throws cuda_error, and usage_error while the stream is captured.
+    /// call in the order of the vector's stream. Throws cuda_error; usage_error while the stream is captured or the vector
+    /// sleeps.
     append_view<T> view() {
+        xs_.require_awake();
         if (end_.stream() != xs_.stream())
             end_.set_stream(xs_.stream());
         end_.set_async(xs_.size());

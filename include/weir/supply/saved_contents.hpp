@@ -81,12 +81,14 @@ public:
 
     /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
     void restore(chunk_list const& held) {
-        {
-            runtime::device_scope const current(device_);
-            runtime::capture_mode_scope const relaxed;
-            visit_parts([&](base::range saved, char const* host) { restore(saved, host, held); });
-        }
-        finish();
+        restore_parts([&](base::range saved, char const* host) {
+            for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end()))
+                copy_back(part, host + (part.offset - saved.offset));
+        });
+    }
+    /// The same for all that was saved.
+    void restore() {
+        restore_parts([&](base::range saved, char const* host) { copy_back(saved, host); });
     }
 
     /// Blocks until no copy is under way any more. False: CUDA does not tell.
@@ -155,13 +157,20 @@ private:
             }
     }
 
-    void restore(base::range saved, char const* host, chunk_list const& held) {
-        for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end())) {
-            void* const to = reinterpret_cast<void*>(part.offset);
-            under_way_ = true;
-            check_cuda(cudaMemcpyAsync(to, host + (part.offset - saved.offset), part.bytes, cudaMemcpyHostToDevice, copies_),
-                  "cudaMemcpyAsync");
+    // Calls visit(part, host), which copies back, for each part, and blocks until the copies are made.
+    template <class Visit>
+    void restore_parts(Visit const& visit) {
+        {
+            runtime::device_scope const current(device_);
+            runtime::capture_mode_scope const relaxed;
+            visit_parts(visit);
         }
+        finish();
+    }
+    void copy_back(base::range part, char const* host) {
+        under_way_ = true;
+        check_cuda(cudaMemcpyAsync(reinterpret_cast<void*>(part.offset), host, part.bytes, cudaMemcpyHostToDevice, copies_),
+              "cudaMemcpyAsync");
     }
 
     pool_ref<memory_space::host> keep_;

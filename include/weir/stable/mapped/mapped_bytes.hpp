@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
@@ -89,6 +90,7 @@ protected:
 
     /// Takes the last `bytes` bytes away, and gives the pages back that are not needed then. Throws as 'shrink_to_fit'.
     void shrink_bytes(std::size_t bytes) {
+        this->require_awake();
         std::size_t const left = this->block_.size - bytes;
         if (this->has_pages_beyond(left))
             this->give_back_beyond(left, this->spare_record());
@@ -139,6 +141,8 @@ protected:
     template <class Container>
     static container::detail::copy_source source_of(Container const& from) {
         int device = any_device;
+        if constexpr (std::is_base_of_v<mapped_span, Container>)
+            from.require_awake();
         if constexpr (Container::space == memory_space::device)
             device = device_of(from.pool());
         return {from.data(), from.size_bytes(), from.placed(), device};
@@ -159,7 +163,8 @@ private:
     }
 
     void look_ahead() {
-        if (ahead_bytes_ <= this->block_.capacity - this->block_.size || tried_at_ == this->block_.capacity)
+        if (ahead_bytes_ <= this->block_.capacity - this->block_.size || tried_at_ == this->block_.capacity ||
+            this->suspended()) // whose size may still become 0
             return;
         try {
             commit_ahead(ahead_bytes_);
