@@ -11,7 +11,7 @@
 //     weir::pinned_pool keep;
 //     weir::stable::sleep_group sleepers(keep);
 //     sleepers.join("weights", weights);                                   // a stable_vector
-//     sleepers.join("cache", cache);                                       // a compact_device_pool
+//     sleepers.join("cache", cache);                                       // a device_pool
 //     sleepers.suspend("weights", weir::stable::contents::constant);       // copied once; the next time nothing is
 //     sleepers.suspend("cache", weir::stable::contents::drop);
 //     ...                                                                  // another model has its turn
@@ -80,7 +80,7 @@ public:
     void join(text const& name, Member& member) {
         static_assert(detail::is_container<Member> || detail::can_suspend<Member>::value,
                       "weir: a sleep_group takes stable vectors and buffers, and pools that can be suspended, which are those "
-                      "over 'upstream::virtual_memory<>', such as 'compact_device_pool'");
+                      "over 'upstream::virtual_memory<>', such as 'device_pool'");
         forget_ended();
         if (find(object(member)) != members_.size())
             throw usage_error("weir: this has joined the sleep_group already, as '" + members_[find(object(member))].name +
