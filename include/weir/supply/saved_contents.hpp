@@ -20,6 +20,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -77,6 +78,16 @@ public:
         runtime::capture_mode_scope const relaxed;
         check_cuda(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
         under_way_ = false;
+    }
+
+    /// Whether these ranges, in this order, are what was saved.
+    bool is_of(base::growing_array<base::range> const& ranges) const noexcept {
+        if (ranges.size() != listed_.size())
+            return false;
+        for (std::size_t i = 0; i != ranges.size(); ++i)
+            if (!(ranges[i] == listed_[i]))
+                return false;
+        return true;
     }
 
     /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
@@ -180,6 +191,12 @@ private:
     base::growing_array<block> blocks_; // in the order of the list
     std::size_t lacking_ = 0;           // bytes that are listed and have no block
     bool under_way_ = false;
+};
+
+/// Where a copy stays when the contents are back, for the next suspension: 'pool.suspend(keep, kept_in{copy})'. If `copy` is
+/// of the same memory then, nothing is copied, as the caller says that nothing has been written since.
+struct kept_in {
+    base::shared<saved_contents>& copy;
 };
 
 } // namespace supply

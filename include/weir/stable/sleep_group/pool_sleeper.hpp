@@ -4,7 +4,7 @@
 // How does a pool sleep as a member of a group?
 //
 // It is suspended and resumed. A pool does each of these whole or not at all, so the steps of a sleeper do it at once, and
-// undoing is the opposite.
+// undoing is the opposite. A copy that is kept is good as long as the pool has the same blocks.
 //
 // invariant: if the opposite fails, too, the pool stays as the step made it: asleep, or awake. Its blocks are well then.
 // order:     as the pool's 'suspend' and 'resume'.
@@ -13,9 +13,11 @@
 
 #include <cstddef>
 #include <weir/base/memory_space.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/resource/pool_ref.hpp>
 #include <weir/stable/sleep_group/sleeper.hpp>
+#include <weir/supply/saved_contents.hpp>
 #include <weir/stable/sleeping_contents.hpp>
 
 namespace weir {
@@ -52,14 +54,18 @@ public:
 
 private:
     void suspend() {
+        if (how_ == contents::constant)
+            return static_cast<void>(pool_.suspend(keep_, supply::kept_in{kept_}));
         if (how_ == contents::drop)
             pool_.suspend();
         else
             pool_.suspend(keep_);
+        kept_ = {};
     }
 
     Pool& pool_;
     pool_ref<memory_space::host> keep_;
+    base::shared<supply::saved_contents> kept_; // of 'constant'; while the pool sleeps, it has this, too
     contents how_ = contents::save;
 };
 
