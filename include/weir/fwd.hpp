@@ -232,6 +232,7 @@ template <class T>
 class append_end;
 template <class T>
 class append_view;
+class sleep_group;
 } // namespace stable
 class stable_buffer;
 template <class T>

@@ -47,7 +47,7 @@ MAY_INCLUDE = {
     "container": ["base", "runtime", "order", "resource"],
     "converting": ["base", "runtime", "order", "resource", "container"],
     "staging": ["base", "runtime", "order", "resource", "container", "converting"],
-    "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "container"],
+    "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "supply", "container"],
     "multi_device": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable"],
     "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable", "multi_device"],
     "fwd.hpp": [],

@@ -86,6 +86,42 @@ TEST_CASE("suspension: only the blocks that are named are saved, or parts of the
     });
 }
 
+TEST_CASE("suspension: a copy that is kept is good for the next time, if the pool has the same blocks") {
+    support::every_schedule([] {
+        weir::host_pool keep;
+        weir::layer::statistics<mapped_pool> pool; // layers pass it on
+        weir::base::shared<weir::supply::saved_contents> copy;
+        live_block const weights = filled(pool, 3 * MiB, 1);
+        weir::supply::saved_contents const* first = nullptr;
+        for (int round = 0; round < 3; ++round) {
+            pool.suspend(keep, weir::supply::kept_in{copy});
+            first = round == 0 ? &*copy : first;
+            CHECK(&*copy == first); // and so nothing was copied
+            std::size_t const kept = keep.in_use_bytes();
+            CHECK(kept >= weights.bytes);
+            pool.resume();
+            CHECK(keep.in_use_bytes() == kept);
+            CHECK(holds(weights, 1));
+        }
+        live_block const more = filled(pool, 2 * MiB, 2);
+        pool.suspend(keep, weir::supply::kept_in{copy});
+        pool.resume();
+        CHECK(holds(weights, 1));
+        CHECK(holds(more, 2));
+
+        give(pool, weights);
+        live_block const other = filled(pool, 1 * MiB, 3);
+        pool.suspend(keep, weir::supply::kept_in{copy});
+        copy = {}; // the pool has it, too, until it has resumed
+        pool.resume();
+        CHECK(keep.in_use_bytes() == 0);
+        CHECK(holds(more, 2));
+        CHECK(holds(other, 3));
+        give(pool, more);
+        give(pool, other);
+    });
+}
+
 TEST_CASE("suspension: what is not the pool's is not saved, and the pool stays as it was") {
     support::every_schedule([] {
         weir::host_pool keep;

@@ -47,8 +47,10 @@ public:
     }
 
     /// What kernels append with, behind the vector's elements and within its capacity. It is for work that comes after this
-    /// call in the order of the vector's stream. Throws cuda_error, and usage_error while the stream is captured.
+    /// call in the order of the vector's stream. Throws cuda_error; usage_error while the stream is captured or the vector
+    /// sleeps.
     append_view<T> view() {
+        xs_.require_awake();
         follow();
         end_.set_async(xs_.size());
         room_ = xs_.capacity();

@@ -20,6 +20,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -79,14 +80,26 @@ public:
         under_way_ = false;
     }
 
+    /// Whether these ranges, in this order, are what was saved.
+    bool is_of(base::growing_array<base::range> const& ranges) const noexcept {
+        if (ranges.size() != listed_.size())
+            return false;
+        for (std::size_t i = 0; i != ranges.size(); ++i)
+            if (!(ranges[i] == listed_[i]))
+                return false;
+        return true;
+    }
+
     /// Copies back what lies in chunks of `held`, and blocks until that is done. Throws cuda_error; ask 'idle' then.
     void restore(chunk_list const& held) {
-        {
-            runtime::device_scope const current(device_);
-            runtime::capture_mode_scope const relaxed;
-            visit_parts([&](base::range saved, char const* host) { restore(saved, host, held); });
-        }
-        finish();
+        restore_parts([&](base::range saved, char const* host) {
+            for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end()))
+                copy_back(part, host + (part.offset - saved.offset));
+        });
+    }
+    /// The same for all that was saved.
+    void restore() {
+        restore_parts([&](base::range saved, char const* host) { copy_back(saved, host); });
     }
 
     /// Blocks until no copy is under way any more. False: CUDA does not tell.
@@ -155,13 +168,20 @@ private:
             }
     }
 
-    void restore(base::range saved, char const* host, chunk_list const& held) {
-        for (base::range part = held.next_part(saved, saved.offset); part; part = held.next_part(saved, part.end())) {
-            void* const to = reinterpret_cast<void*>(part.offset);
-            under_way_ = true;
-            check_cuda(cudaMemcpyAsync(to, host + (part.offset - saved.offset), part.bytes, cudaMemcpyHostToDevice, copies_),
-                  "cudaMemcpyAsync");
+    // Calls visit(part, host), which copies back, for each part, and blocks until the copies are made.
+    template <class Visit>
+    void restore_parts(Visit const& visit) {
+        {
+            runtime::device_scope const current(device_);
+            runtime::capture_mode_scope const relaxed;
+            visit_parts(visit);
         }
+        finish();
+    }
+    void copy_back(base::range part, char const* host) {
+        under_way_ = true;
+        check_cuda(cudaMemcpyAsync(reinterpret_cast<void*>(part.offset), host, part.bytes, cudaMemcpyHostToDevice, copies_),
+              "cudaMemcpyAsync");
     }
 
     pool_ref<memory_space::host> keep_;
@@ -171,6 +191,12 @@ private:
     base::growing_array<block> blocks_; // in the order of the list
     std::size_t lacking_ = 0;           // bytes that are listed and have no block
     bool under_way_ = false;
+};
+
+/// Where a copy stays when the contents are back, for the next suspension: 'pool.suspend(keep, kept_in{copy})'. If `copy` is
+/// of the same memory then, nothing is copied, as the caller says that nothing has been written since.
+struct kept_in {
+    base::shared<saved_contents>& copy;
 };
 
 } // namespace supply

@@ -49,12 +49,16 @@ public:
 
     /// The same, but copies the contents of all blocks to `keep`. Throws also what the allocations of `keep` throw.
     std::size_t begin(pool_ref<memory_space::host> keep) {
+        return begin_saving([&] { return saved(keep, used_ranges()); });
+    }
+
+    /// The same, but the copy stays in `kept.copy` as well. If that is of the same memory already, nothing is copied.
+    std::size_t begin(pool_ref<memory_space::host> keep, kept_in const& kept) {
         return begin_saving([&] {
-            return saved(keep, [this](auto const& add) {
-                base::growing_array<base::range> unused = supply_.free_in(rule_).ranges(least_unsaved_bytes);
-                sort_by_address(unused);
-                supply_.held().chunks().for_each_outside(unused, add);
-            });
+            base::growing_array<base::range> const used = used_ranges();
+            if (!kept.copy || !kept.copy->is_of(used))
+                kept.copy = saved(keep, used);
+            return kept.copy;
         });
     }
 
@@ -62,12 +66,12 @@ public:
     template <class Blocks>
     std::size_t begin(pool_ref<memory_space::host> keep, Blocks const& wanted) {
         return begin_saving([&] {
-            return saved(keep, [&](auto const& add) {
-                for (live_block const& each : wanted)
-                    require_held(each);
-                for (live_block const& each : wanted)
-                    add(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
-            });
+            base::growing_array<base::range> ranges;
+            for (live_block const& each : wanted) {
+                require_held(each);
+                ranges.push_back(base::range{reinterpret_cast<std::uintptr_t>(each.address), each.bytes});
+            }
+            return saved(keep, ranges);
         });
     }
 
@@ -128,11 +132,20 @@ private:
         return before - supply_.held().bytes();
     }
 
-    // `list(add)` calls add(range) for each range of memory that is to be kept.
-    template <class List>
-    base::shared<saved_contents> saved(pool_ref<memory_space::host> keep, List const& list) const {
+    // What the pool holds, without large free ranges.
+    base::growing_array<base::range> used_ranges() const {
+        base::growing_array<base::range> unused = supply_.free_in(rule_).ranges(least_unsaved_bytes);
+        sort_by_address(unused);
+        base::growing_array<base::range> used;
+        supply_.held().chunks().for_each_outside(unused, [&](base::range each) { used.push_back(each); });
+        return used;
+    }
+
+    base::shared<saved_contents> saved(pool_ref<memory_space::host> keep,
+                                       base::growing_array<base::range> const& ranges) const {
         auto fresh = base::shared<saved_contents>::make(keep, contract::device_number_of(supply_.held().upstream()));
-        list([&](base::range each) { fresh->add(each); });
+        for (base::range const& each : ranges)
+            fresh->add(each);
         fresh->save();
         fresh->finish();
         return fresh;

@@ -85,6 +85,7 @@ protected:
 
     /// Takes the last `bytes` bytes away, and gives the pages back that are not needed then. Throws as 'shrink_to_fit'.
     void shrink_bytes(std::size_t bytes) {
+        this->require_awake();
         std::size_t const left = this->block_.size - bytes;
         if (this->has_pages_beyond(left)) {
             this->give_back_beyond(left, this->spare_record());
@@ -150,7 +151,8 @@ private:
     // What was added is there by now, whatever becomes of this.
     void look_ahead() noexcept {
         std::size_t const wanted = ahead(ahead_bytes_);
-        if (wanted <= this->block_.capacity || tried_at_ == this->block_.capacity)
+        if (wanted <= this->block_.capacity || tried_at_ == this->block_.capacity ||
+            this->suspended()) // whose size may still become 0
             return;
         try {
             this->commit(wanted);

@@ -11,6 +11,8 @@
 // invariant: size <= capacity, a number of whole pages; the bytes up to the capacity have memory behind them.
 // invariant: the address stays the same from the making to the end. A container that was moved from is empty and has none; it
 //            gets a span as it grows.
+// invariant: while the container sleeps, its capacity is 0, and nothing is behind its addresses that it may use. So whoever
+//            would grow it comes to 'commit', which refuses.
 // order:     'stream', 'set_stream', 'used_on' and 'last_used_on' are as in container/owned/pooled.hpp, for a pool that cannot
 //            be told of other streams.
 // cost:      a give-back: an event, and a record of some 100 bytes on the host.
@@ -28,6 +30,7 @@
 #include <weir/order/order_after.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/stable/mapped/sleep_record.hpp>
 #include <weir/stable/page_pool.hpp>
 
 namespace weir {
@@ -46,8 +49,12 @@ public:
     /// The stream that the container's own work is enqueued on, and that orders what it gives back.
     stream_ref stream() const noexcept { return stream_.stream; }
 
-    /// The same stream, together with its device if it is a default stream. For 'order_after'.
-    order::placed_stream const& placed() const noexcept { return stream_; }
+    /// The same stream, together with its device if it is a default stream. For 'order_after', and for whoever copies the elements:
+    /// throws usage_error while the container sleeps.
+    order::placed_stream const& placed() const {
+        require_awake();
+        return stream_;
+    }
 
     /// Changes to `stream`, which is made to wait for the work that is enqueued on the present stream so far, also if the
     /// container holds no memory yet. What is given back from now on comes behind the work on `stream`. The former stream is
@@ -84,6 +91,16 @@ public:
     /// The most bytes that the container can hold.
     std::size_t max_bytes() const noexcept { return max_bytes_; }
 
+    /// Whether a sleep_group has put the container to sleep. Then its capacity is 0, no work may use its memory, and members
+    /// that would grow it, shrink it or copy throw usage_error. 'data' and the size are as they were.
+    bool suspended() const noexcept { return sleep_ && sleep_->asleep; }
+    /// Throws usage_error while the container sleeps.
+    void require_awake() const {
+        if (suspended())
+            throw usage_error("weir: this stable container sleeps as '" + sleep_->name +
+                              "', so it has no memory; call 'resume' of its sleep_group first");
+    }
+
 protected:
     /// The container's contents are the first `size` of `capacity` bytes.
     struct block {
@@ -101,7 +118,10 @@ protected:
     }
     mapped_span(mapped_span&& other) noexcept
         : pool_(other.pool_), stream_(other.stream_), max_bytes_(other.max_bytes_), users_(std::move(other.users_)),
-          span_(std::move(other.span_)), spare_(std::move(other.spare_)), block_(std::exchange(other.block_, block())) {}
+          span_(std::move(other.span_)), spare_(std::move(other.spare_)), sleep_(std::move(other.sleep_)),
+          block_(std::exchange(other.block_, block())) {
+        note_place();
+    }
     mapped_span& operator=(mapped_span&& other) noexcept {
         mapped_span taken(std::move(other));
         base::swap_values(pool_, taken.pool_);
@@ -110,10 +130,18 @@ protected:
         base::swap_values(users_, taken.users_);
         base::swap_values(span_, taken.span_);
         base::swap_values(spare_, taken.spare_);
+        base::swap_values(sleep_, taken.sleep_);
         base::swap_values(block_, taken.block_);
+        note_place();
+        taken.note_place();
         return *this;
     }
     ~mapped_span() {
+        if (sleep_) {
+            sleep_->container = nullptr;
+            if (suspended() && sleep_->has_pages)
+                block_.capacity = sleep_->bytes;
+        }
         if (!span_)
             return;
         give_back_beyond(0, {});
@@ -123,6 +151,7 @@ protected:
     /// Makes the capacity at least `bytes`, which is more than it is. The size stays. Throws usage_error if that is more than
     /// 'max_bytes', and what page_core::commit throws; nothing has changed then.
     void commit(std::size_t bytes) {
+        require_awake();
         if (bytes > max_bytes_)
             throw usage_error("weir: a stable container of at most " + base::exact_bytes_text(max_bytes_) + " cannot hold " +
                               base::exact_bytes_text(bytes) + "; name more as it is made");
@@ -163,10 +192,56 @@ protected:
     bool has_pages_beyond(std::size_t bytes) const noexcept { return whole_pages(bytes) < block_.capacity; }
 
     int device() const noexcept { return pool_.device(); }
-    /// The device to make current for calls.
-    int home() const noexcept { return device(); }
+    /// The device to make current for calls that use the contents. Throws usage_error while the container sleeps.
+    int home() const {
+        require_awake();
+        return device();
+    }
 
 private:
+    friend class container_sleeper; // calls what follows
+
+    // Joins a group under a name; the answer is what both know. Throws usage_error if it is in one; std::bad_alloc.
+    base::shared<sleep_record> join(text const& name) {
+        if (sleep_)
+            throw usage_error("weir: this stable container has joined a sleep_group already, as '" + sleep_->name +
+                              "'; let it 'leave' that one first");
+        sleep_ = base::shared<sleep_record>::make();
+        sleep_->name = name;
+        note_place();
+        return sleep_;
+    }
+    void leave() noexcept { sleep_ = {}; }
+
+    base::range contents_range() const noexcept { return {reinterpret_cast<std::size_t>(block_.data), block_.size}; }
+
+    // No work uses the contents, and until 'wake' none may.
+    void fall_asleep() noexcept {
+        sleep_->bytes = std::exchange(block_.capacity, 0);
+        sleep_->asleep = true;
+        sleep_->has_pages = true;
+        lose_pages();
+    }
+    // Puts pages behind the addresses of a container that sleeps. Throws what page_core::commit throws; nothing has changed.
+    void get_pages() {
+        if (!sleep_->has_pages && sleep_->bytes != 0)
+            core().commit(*span_, 0, sleep_->bytes);
+        sleep_->has_pages = true;
+    }
+    void lose_pages() noexcept {
+        if (std::exchange(sleep_->has_pages, false) && sleep_->bytes != 0)
+            core().give_ready(*span_, sleep_->bytes);
+    }
+    void wake() noexcept {
+        sleep_->asleep = sleep_->has_pages = false;
+        block_.capacity = std::exchange(sleep_->bytes, 0);
+    }
+
+    void note_place() noexcept {
+        if (sleep_)
+            sleep_->container = this;
+    }
+
     page_core& core() const noexcept { return *pool_.core_; }
 
     std::size_t whole_pages(std::size_t bytes) const noexcept { return base::align_up(bytes, pool_.page_bytes()); }
@@ -205,6 +280,7 @@ private:
     container::detail::marked_streams users_;
     base::shared<span> span_;      // none: the container was moved from
     base::shared<last_use> spare_; // for the next give-back, so that the end allocates nothing
+    base::shared<sleep_record> sleep_; // none: it joined no group
 
 protected:
     block block_;

@@ -107,6 +107,13 @@ public:
             table_.give_back(table_.find(of.addresses.offset + (bytes -= page_bytes())), until);
     }
 
+    /// Gives back the vector's first `bytes` bytes, whole pages that no work uses: they are ready at once.
+    void give_ready(span const& of, std::size_t bytes) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        while (bytes != 0)
+            table_.disown(table_.find(of.addresses.offset + (bytes -= page_bytes())));
+    }
+
     /// Gives ready pages back to the device until at most `kept_bytes` bytes are held. Returns how many bytes went. Never
     /// waits. Throws cuda_error.
     std::size_t trim(std::size_t kept_bytes) {
