@@ -128,11 +128,12 @@ TEST_CASE("sharded_vector: random shards, random moves") {
         for (int move = 0; move < 5; ++move) {
             std::size_t const a = random() % (count + 1);
             std::size_t const b = random() % (count - a + 1);
-            switch (here.count) {
-            case 1: xs.reshard({count}); break;
-            case 2: xs.reshard({a, count - a}); break;
-            default: xs.reshard({a, b, count - a - b}); break;
-            }
+            std::vector<std::size_t> sizes{a, b};
+            sizes.resize(static_cast<std::size_t>(here.count));
+            sizes.back() += count - std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+            xs.reshard(sizes);
+            sharded_vector<int> as_sized(pools, streams, sizes);
+            CHECK(as_sized[0].size() == sizes[0]);
         }
         check_shards(xs, all);
     }
@@ -305,8 +306,9 @@ TEST_CASE("sharded_vector: who was named with 'used_on' is waited for after a mo
         weir::runtime::device_scope const there(0);
         weir::check_cuda(cudaMemcpyAsync(kept.data(), xs[0].data(), kept.size_bytes(), cudaMemcpyDefault, second), "copy");
     }
-    xs = sharded_vector<int>(pools, streams, {9000}); // of the same bytes, as 'second' is done with them
-    xs.scatter(zeros);
+    xs = sharded_vector<int>(pools, streams, {}); // frees them
+    sharded_vector<int> next(pools, streams, {9000});
+    next.scatter(zeros);
     CHECK(kept.to_host_sync<std::vector>() == counted(9000));
 }
 

@@ -57,10 +57,15 @@ public:
     sharded_vector(Pools& pools, Streams const& streams, std::size_t count) {
         make(pools, streams, evenly(count, runtime::device_count()));
     }
-    /// `sizes[i]` elements on device i; 0 where none are listed. Throws usage_error if there are more sizes than devices.
+    /// `sizes[i]` elements on device i, from a list, or a std::vector, array or span of std::size_t; 0 where none are listed.
+    /// Throws usage_error if there are more sizes than devices.
     template <class Pools, class Streams>
     sharded_vector(Pools& pools, Streams const& streams, std::initializer_list<std::size_t> sizes) {
-        make(pools, streams, listed(sizes, runtime::device_count()));
+        make(pools, streams, listed(sizes.begin(), sizes.size(), runtime::device_count()));
+    }
+    template <class Pools, class Streams, class Sizes, class = container::detail::if_holds<Sizes, std::size_t>>
+    sharded_vector(Pools& pools, Streams const& streams, Sizes const& sizes) {
+        make(pools, streams, listed(container::detail::data_of(sizes), container::detail::size_of(sizes), runtime::device_count()));
     }
 
     /// The number of elements of all shards.
@@ -127,9 +132,14 @@ public:
         return host;
     }
 
-    /// Moves elements between the devices so that device i has `sizes[i]`; all of them together are as many as before. Does not
-    /// block. Throws usage_error if they are not, as device_vector, and as a copy; then the shards are as they were.
-    void reshard(std::initializer_list<std::size_t> sizes) { reshard_to(listed(sizes, this->devices())); }
+    /// Moves elements between the devices so that device i has `sizes[i]`, listed as for the constructor; all of them together
+    /// are as many as before. Does not block. Throws usage_error if they are not, as device_vector, and as a copy; then the
+    /// shards are as they were.
+    void reshard(std::initializer_list<std::size_t> sizes) { reshard_to(listed(sizes.begin(), sizes.size(), this->devices())); }
+    template <class Sizes, class = container::detail::if_holds<Sizes, std::size_t>>
+    void reshard(Sizes const& sizes) {
+        reshard_to(listed(container::detail::data_of(sizes), container::detail::size_of(sizes), this->devices()));
+    }
     /// The same, in blocks as equal as can be.
     void reshard_evenly() { reshard_to(evenly(size(), this->devices())); }
 
@@ -144,14 +154,14 @@ private:
             sizes[i] = count / parts + (i < count % parts ? 1 : 0);
         return sizes;
     }
-    static sizes_of listed(std::initializer_list<std::size_t> list, int devices) {
+    static sizes_of listed(std::size_t const* list, std::size_t count, int devices) {
         auto const parts = static_cast<std::size_t>(devices);
-        if (list.size() > parts)
-            throw usage_error("weir: a multi_device::sharded_vector was given " + base::count_text(list.size(), " size") +
+        if (count > parts)
+            throw usage_error("weir: a multi_device::sharded_vector was given " + base::count_text(count, " size") +
                               " for " + base::count_text(parts, " device"));
         sizes_of sizes(parts);
-        for (std::size_t i = 0; i < list.size(); ++i)
-            sizes[i] = list.begin()[i];
+        for (std::size_t i = 0; i < count; ++i)
+            sizes[i] = list[i];
         return sizes;
     }
 
