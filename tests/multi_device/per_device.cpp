@@ -147,18 +147,28 @@ TEST_CASE("per_device: threads that ask at the same time get the same pool") {
         CHECK(each == found.front());
 }
 
-TEST_CASE("per_device: a CUDA that fails leaves nothing behind") {
-    std::uint64_t const runs = support::fault_sweep(
-        [] { return std::make_unique<int>(0); },
-        [](int&) {
-            per_device<weir::device_pool> pools;
-            pools.make_all();
-            static_cast<void>(pools.current());
-        },
-        [](int&, support::struck const&) {});
-#ifdef WEIR_SIMULATED_CUDA
-    CHECK(runs != 0);
-#else
-    CHECK(runs == 0);
-#endif
+TEST_CASE("per_device: a CUDA that fails leaves nothing behind, and the current device is what it was") {
+    sweep_devices([] { return std::make_unique<int>(0); },
+                  [](int&) {
+                      per_device<weir::device_pool> pools;
+                      pools.make_all();
+                      static_cast<void>(pools.current());
+                  },
+                  [](int&, support::struck const&) {});
 }
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("per_device: where there is no device, all that has a part on each says so") {
+    simulated_cuda::world const none(simulated_cuda::config{}.with_devices(0));
+    auto const said = [](auto const& make) { return support::sentence_of<weir::cuda_error>(make); };
+    int nothing = 0;
+    char const* const says = "cudaErrorNoDevice";
+    CHECK_SAYS(said([&] { per_device<weir::device_pool>{}; }), says);
+    CHECK_SAYS(said([&] { weir::multi_device::device_streams{}; }), says);
+    std::vector<weir::device_pool> pools;
+    std::vector<cudaStream_t> const streams;
+    CHECK_SAYS(said([&] { weir::multi_device::sharded_vector<int>(pools, streams, 1); }), says);
+    CHECK_SAYS(said([&] { weir::multi_device::replicated<int>(pools, streams, 1); }), says);
+    CHECK_SAYS(said([&] { nothing += static_cast<int>(weir::multi_device::route_between(0, 0)); }), says);
+}
+#endif

@@ -3,11 +3,14 @@
 #include "machine.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <numeric>
 #include <support/sentence.hpp>
+#include <utility>
 #include <vector>
 #include <weir/multi_device.hpp>
 #include <weir/recipes/device_pool.hpp>
+#include <weir/recipes/pinned_pool.hpp>
 
 using weir::multi_device::device_streams;
 using weir::multi_device::per_device;
@@ -81,9 +84,70 @@ TEST_CASE("replicated: refuses devices that are not there and copies of differen
     replicated<int> xs(pools, streams, 10);
     CHECK_THROWS_AS(xs.broadcast_async(here.count), weir::usage_error);
     CHECK_THROWS_AS(xs[-5], weir::usage_error);
+    replicated<int> const moved = std::move(xs);
+    CHECK(xs.size() == 0); // NOLINT: moved from
+    CHECK(xs.devices() == 0);
+    CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { static_cast<void>(xs[0]); }), "since it was moved from");
+    xs = replicated<int>(pools, streams, 10);
+    CHECK(moved.size() == 10);
     if (here.count > 1) {
         xs[1].resize(11);
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { xs.broadcast_async(0); }),
                    "have different sizes, 11 and 10 elements; resize the whole object");
     }
+}
+
+TEST_CASE("replicated: copies stay in place, and are in the order of the streams of both sides") {
+    for (std::uint64_t const seed : {0u, 1u, 2u, 3u}) {
+        CAPTURE(seed);
+        machine const here(true, seed);
+        per_device<weir::device_pool> pools;
+        weir::pinned_pool pinned;
+        device_streams const streams;
+        stream_of const mine(0);
+        elsewhere const current(here);
+        replicated<int> xs(pools, streams, 1000);
+        std::vector<int*> places;
+        for (int i = 0; i < here.count; ++i)
+            places.push_back(xs[i].data());
+        weir::device_vector<int> const filled(pools[0], mine, counted(1000));
+        weir::pinned_vector<int> source(pinned, mine, 1000);
+        filled.copy_to_async(source.data()); // on 'mine', which the copies below wait for
+        xs.assign(source);
+        weir::device_vector<int> const zeros(pools[0], mine, std::vector<int>(1000));
+        zeros.copy_to_async(source.data()); // after the copies have read it
+        xs.broadcast_async(current.device);
+        for (int i = 0; i < here.count; ++i)
+            CHECK(xs[i].data() == places[static_cast<std::size_t>(i)]);
+        xs.assign(xs[0]);
+        xs.broadcast_async(weir::any_device);
+        for (int i = 0; i < here.count; ++i)
+            CHECK(xs[i].to_host_sync<std::vector>() == counted(1000));
+        weir::synchronize(mine);
+    }
+}
+
+TEST_CASE("replicated: if CUDA fails, all have one size, and 'resize' changes it everywhere or nowhere") {
+    struct state {
+        per_device<weir::device_pool> pools;
+        device_streams streams;
+        replicated<int> xs{pools, streams, counted(700)};
+    };
+    auto const make = [] { return std::make_unique<state>(); };
+    auto const same = [](state& s, support::struck const& fault) {
+        for (int i = 1; i < s.xs.devices(); ++i)
+            CHECK(s.xs[i].size() == s.xs.size());
+        if (fault.threw)
+            CHECK((s.xs.size() == 700 || s.xs.size() == 600));
+    };
+    sweep_devices(make, [](state& s) { s.xs.resize(1 << 20); }, [&](state& s, support::struck const& fault) {
+        same(s, fault);
+        CHECK(s.xs[2].to_host_sync<std::vector>()[699] == 699);
+    });
+    sweep_devices(make, [](state& s) { s.xs.assign(std::vector<int>(600)); }, same);
+    sweep_devices(make, [](state& s) { s.xs.broadcast_async(1); }, [&](state& s, support::struck const& fault) {
+        same(s, fault);
+        for (int i = 0; i < s.xs.devices(); ++i)
+            CHECK(s.xs[i].to_host_sync<std::vector>() == counted(700));
+    });
 }

@@ -239,6 +239,62 @@ TEST_CASE("kernels: a captured stand-in runs at each launch of its graph") {
     CHECK(cudaFree(memory) == cudaSuccess);
 }
 
+TEST_CASE("kernels: a captured stand-in may work in place, and two that nothing orders may not share bytes") {
+    sim::on_launch(touch, [](char* p) { ++*p; }, [](char* p) { return sim::uses{}.reads(p, 128).writes(p + 64, 128).writes(p, 1); });
+    for (bool const ordered : {true, false}) {
+        CAPTURE(ordered);
+        sim::world world(sim::config{}.late());
+        void* memory = nullptr;
+        REQUIRE(cudaMalloc(&memory, 256) == cudaSuccess);
+        REQUIRE(cudaMemset(memory, 0, 256) == cudaSuccess);
+        cudaStream_t a = nullptr;
+        cudaStream_t b = nullptr;
+        REQUIRE(cudaStreamCreate(&a) == cudaSuccess);
+        REQUIRE(cudaStreamCreate(&b) == cudaSuccess);
+        cudaEvent_t fork = nullptr;
+        cudaEvent_t join = nullptr;
+        REQUIRE(cudaEventCreate(&fork) == cudaSuccess);
+        REQUIRE(cudaEventCreate(&join) == cudaSuccess);
+        void* arguments[] = {&memory};
+        auto const launch = [&](cudaStream_t stream) {
+            CHECK(cudaLaunchKernel(reinterpret_cast<void const*>(touch), 1, 1, arguments, 0, stream) == cudaSuccess);
+        };
+        REQUIRE(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+        CHECK(cudaEventRecord(fork, a) == cudaSuccess);
+        launch(a);
+        launch(a);
+        if (ordered)
+            CHECK(cudaEventRecord(fork, a) == cudaSuccess);
+        CHECK(cudaStreamWaitEvent(b, fork, 0) == cudaSuccess);
+        launch(b);
+        CHECK(cudaEventRecord(join, b) == cudaSuccess);
+        CHECK(cudaStreamWaitEvent(a, join, 0) == cudaSuccess);
+        cudaGraph_t graph = nullptr;
+        REQUIRE(cudaStreamEndCapture(a, &graph) == cudaSuccess);
+        cudaGraphExec_t exec = nullptr;
+        REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+        launch(b);
+        CHECK(cudaStreamSynchronize(b) == cudaSuccess);
+        for (cudaStream_t const each : {a, a})
+            CHECK(cudaGraphLaunch(exec, each) == cudaSuccess);
+        char times = 0;
+        CHECK(cudaStreamSynchronize(a) == cudaSuccess);
+        CHECK(cudaMemcpy(&times, memory, 1, cudaMemcpyDeviceToHost) == cudaSuccess);
+        CHECK(times == 7);
+        CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+        CHECK(cudaEventDestroy(fork) == cudaSuccess);
+        CHECK(cudaEventDestroy(join) == cudaSuccess);
+        CHECK(cudaStreamDestroy(a) == cudaSuccess);
+        CHECK(cudaStreamDestroy(b) == cudaSuccess);
+        CHECK(cudaFree(memory) == cudaSuccess);
+        auto const found = world.finish();
+        CHECK(found.empty() == ordered);
+        for (sim::report const& each : found)
+            CHECK_MESSAGE(each.sentence.find("of the same capture before it") != std::string::npos, each.sentence);
+    }
+}
+
 TEST_CASE("kernels: an impossible shape is refused, and a kernel with a stand-in can be asked about") {
     sim::on_launch(touch, [](char*) {}, [](char* p) { return sim::uses{}.writes(p, 0); });
     sim::world const world;

@@ -185,6 +185,7 @@ void shadow::forget(std::uintptr_t at, std::size_t bytes) {
 bool shadow::ordered(world_state const& world, past_access const& past, viewpoint const& from) const {
     if (past.captured)
         return from.capture == nullptr || !same(past.graph, from.capture) ||
+               past.number == from.node || // a kernel that works in place
                from.capture->before(past.number, *from.frontier);
     if (from.capture != nullptr)
         return true; // judged when the graph is launched

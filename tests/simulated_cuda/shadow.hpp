@@ -72,13 +72,16 @@ struct captured_use {
     int device; ///< that must have access; no_device: none must
 };
 
+/// No node of a graph.
+constexpr std::size_t no_node = static_cast<std::size_t>(-1);
+
 /// The point from which an access is judged.
 struct viewpoint {
     stream_record* stream = nullptr; ///< null: the host
     std::uint64_t number = 0;        ///< of the operation; 0: what comes next on the stream
     vector_clock const* clock = nullptr;
     graph_state* capture = nullptr; ///< captured, and no clock
-    std::size_t node = 0;
+    std::size_t node = no_node; ///< that makes the access, if it is captured
     std::vector<std::size_t> const* frontier = nullptr;
     char const* what = "";
     int device = no_device; ///< that must have access to mapped memory

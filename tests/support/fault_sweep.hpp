@@ -33,6 +33,7 @@ namespace support {
 
 /// A fault and what came of it.
 struct struck {
+    int devices = 1;                ///< of the world
     std::vector<std::string> calls; ///< the calls that failed, in order
     bool for_ever = false;          ///< every call from the first one on failed
     bool pair = false;              ///< two were to fail, though the second may not have been made
@@ -63,7 +64,7 @@ namespace detail {
 // One run: `fault` says how, call `first` fails, and call `second` where it is a pair. Returns how many failed.
 template <class Prepare, class Attempt, class Judge>
 std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck fault, std::uint64_t first, std::uint64_t second) {
-    simulated_cuda::world world(simulated_cuda::config{}.late().with_log());
+    simulated_cuda::world world(simulated_cuda::config{}.late().with_log().with_devices(fault.devices));
     broken_calls broken;
     {
         auto state = prepare();
@@ -112,10 +113,12 @@ std::size_t strike(Prepare& prepare, Attempt& attempt, Judge& judge, struck faul
 
 /// Returns the number of runs in which a call failed.
 template <class Prepare, class Attempt, class Judge>
-std::uint64_t fault_sweep(Prepare&& prepare, Attempt&& attempt, Judge&& judge, faults which = faults::single) {
+std::uint64_t fault_sweep(Prepare&& prepare, Attempt&& attempt, Judge&& judge, faults which = faults::single,
+                          int devices = 1) {
     std::uint64_t runs = 0;
 #ifdef WEIR_SIMULATED_CUDA
     struck once, for_ever, pair;
+    once.devices = for_ever.devices = pair.devices = devices;
     for_ever.for_ever = true;
     pair.pair = true;
     for (struck const* how : {&once, &for_ever})
@@ -131,7 +134,7 @@ std::uint64_t fault_sweep(Prepare&& prepare, Attempt&& attempt, Judge&& judge, f
             ++runs;
         }
 #else
-    static_cast<void>(prepare), static_cast<void>(attempt), static_cast<void>(judge), static_cast<void>(which);
+    static_cast<void>(prepare), static_cast<void>(attempt), static_cast<void>(judge), static_cast<void>(which), static_cast<void>(devices);
 #endif
     return runs;
 }

@@ -9,15 +9,16 @@
 //     weir::multi_device::device_streams yours([&](int device) { return my_streams[device]; });
 //
 // invariant: the stream of a number belongs to the device of that number; of a default stream, the one that the device has.
+//            A stream of yours that belongs to another device is refused.
 // order:     streams of two devices run side by side; whatever orders them says so (order_after).
-// cost:      its own streams: one cudaStreamCreateWithFlags a device.
+// cost:      its own streams: one cudaStreamCreateWithFlags a device. Yours: a question to CUDA for each.
 // not for:   several streams a device: make several of these.
 
 #include <cstddef>
 #include <type_traits>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/shared.hpp>
-#include <weir/order/order_after.hpp>
+#include <weir/multi_device/by_device/numbers.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/side_stream.hpp>
 #include <weir/runtime/stream.hpp>
@@ -34,7 +35,8 @@ public:
     /// A stream of its own on each device, which the default streams do not wait for. Throws cuda_error, std::bad_alloc.
     device_streams() : device_streams([](int) { return on_host; }) {}
 
-    /// `stream_of(i)` names the stream of device i, which outlives this. Throws what it throws, cuda_error, std::bad_alloc.
+    /// `stream_of(i)` names the stream of device i, which outlives this; on_host: one of its own. Throws what it throws,
+    /// usage_error for a stream of another device, cuda_error, std::bad_alloc.
     template <class StreamOf, class = std::enable_if_t<std::is_invocable_r_v<stream_ref, StreamOf const&, int>>>
     explicit device_streams(StreamOf const& stream_of) {
         int const count = runtime::device_count();
@@ -44,6 +46,8 @@ public:
             one each;
             if (yours.is_host())
                 each.own = base::shared<runtime::side_stream>::make(i);
+            else
+                detail::require_stream_of(i, yours);
             each.stream = yours.is_host() ? each.own->get() : yours.get();
             streams_.push_back(each);
         }
@@ -51,17 +55,16 @@ public:
 
     /// How many devices there are.
     int size() const noexcept { return static_cast<int>(streams_.size()); }
-    /// The stream of a device. Throws usage_error if there is no such device, cuda_error.
-    stream_ref operator[](int device) const {
-        return streams_[static_cast<std::size_t>(runtime::existing_device(device))].stream;
-    }
+    /// The stream of a device; any_device: of the current one. Throws usage_error if there is no such device, cuda_error.
+    stream_ref operator[](int device) const { return streams_[detail::place_of(device, size())].stream; }
 
-    /// Blocks until all work on these streams is done. Throws cuda_error.
+    /// Blocks until all work on these streams is done, also if one of them fails. Throws cuda_error, and usage_error if one is
+    /// captured.
     void synchronize() const {
-        for (int i = 0; i < size(); ++i) {
+        detail::visit_all(0, size(), [this](int i) {
             runtime::device_scope const there(i); // the stream may be its default stream
             weir::synchronize((*this)[i]);
-        }
+        });
     }
 
 private:

@@ -22,6 +22,7 @@
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/fwd.hpp>
+#include <weir/multi_device/by_device/numbers.hpp>
 #include <weir/resource/pool_options.hpp>
 #include <weir/runtime/devices.hpp>
 
@@ -66,15 +67,15 @@ public:
     /// ask for a new pool wait meanwhile. Throws usage_error if there is no such device, cuda_error, and what the pool's
     /// constructor throws; then the next call tries again.
     Pool& operator[](int device) {
-        std::size_t const at = index_of(device);
+        std::size_t const at = detail::place_of(device, size());
         Pool* const made = pools_[at].made.load(base::memory_order_acquire);
         return made ? *made : make(at);
     }
     /// The pool of this thread's current device, as of any_device. Throws as operator[].
     Pool& current() { return (*this)[any_device]; }
 
-    /// The pool of a device if it is there already, else null. Throws usage_error if there is no such device.
-    Pool* find(int device) const { return pools_[index_of(device)].made.load(base::memory_order_acquire); }
+    /// The pool of a device if it is there already, else null. Throws usage_error if there is no such device, cuda_error.
+    Pool* find(int device) const { return pools_[detail::place_of(device, size())].made.load(base::memory_order_acquire); }
 
     /// Makes the pools that are not there yet, so that no later call has to. Throws as operator[].
     void make_all() {
@@ -96,12 +97,6 @@ private:
         slot() = default;
         slot(slot&& other) noexcept : made(other.made.load(base::memory_order_relaxed)) {} // before there are other threads
     };
-
-    // Throws usage_error and cuda_error as runtime::existing_device.
-    std::size_t index_of(int device) const {
-        bool const is_number = device >= 0 && device < size();
-        return static_cast<std::size_t>(is_number ? device : runtime::existing_device(device));
-    }
 
     [[gnu::noinline]] Pool& make(std::size_t at) {
         base::lock_guard<base::mutex> const lock(mutex_);

@@ -13,6 +13,7 @@
 //     for (int i = 0; i < weights.devices(); ++i)
 //         use<<<grid, block, 0, streams[i]>>>(weights[i].data());          // with device i current
 //
+// invariant: a device's elements stay where they are until the size grows beyond the capacity.
 // order:     each vector's on its device's stream. A copy to another device comes after the work of both streams so far, and
 //            before what either does next.
 // cost:      'broadcast_async': a copy to each other device, all from one; see multi_device/route.hpp for the way they take.
@@ -20,12 +21,11 @@
 
 #include <cstddef>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/text.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/fwd.hpp>
+#include <weir/multi_device/by_device/vectors.hpp>
 #include <weir/runtime/devices.hpp>
-#include <weir/runtime/wait.hpp>
 
 namespace weir {
 inline namespace v0 {
@@ -33,16 +33,18 @@ namespace multi_device {
 
 /// One thread at a time. `T` must be trivially copyable.
 template <class T>
-class replicated {
+class replicated : public detail::vectors<T> {
+    using detail::vectors<T>::all_;
+
 public:
     /// `count` elements on each device, not initialised. `pools[i]` and `streams[i]` are those of device i: a per_device and
-    /// device_streams, or what is indexed like them. Throws as device_vector.
+    /// device_streams, or what is indexed like them. Throws usage_error if one is another device's, and as device_vector.
     template <class Pools, class Streams>
     replicated(Pools& pools, Streams const& streams, std::size_t count) {
         int const devices = runtime::device_count();
-        copies_.reserve(static_cast<std::size_t>(devices));
+        all_.reserve(static_cast<std::size_t>(devices));
         for (int i = 0; i < devices; ++i)
-            copies_.push_back(device_vector<T>(pools[i], streams[i], count));
+            this->add(pools, streams, count);
     }
     /// Copies of a std::vector, array or span of T, or of a container.
     template <class Pools, class Streams, class Range, class = container::detail::if_holds<Range, T>>
@@ -51,66 +53,50 @@ public:
         assign(source);
     }
 
-    /// The number of elements on each device.
-    std::size_t size() const noexcept { return copies_.empty() ? 0 : copies_[0].size(); }
-    int devices() const noexcept { return static_cast<int>(copies_.size()); }
-
-    /// The elements of a device. Leave their number as it is: 'resize' of this object changes it everywhere.
-    device_vector<T>& operator[](int device) { return copies_[index_of(device)]; }
-    device_vector<T> const& operator[](int device) const { return copies_[index_of(device)]; }
+    /// The number of elements on each device. Leave that of a device's vector, 'xs[i]', as it is: 'resize' of this object
+    /// changes it everywhere.
+    std::size_t size() const noexcept { return all_.empty() ? 0 : all_[0].size(); }
 
     /// Makes the size `count` on each device; added elements are not initialised. If a device has no room, all keep their size.
     void resize(std::size_t count) {
-        for (device_vector<T>& each : copies_)
+        for (device_vector<T>& each : all_)
             each.reserve(count);
-        for (device_vector<T>& each : copies_)
+        for (device_vector<T>& each : all_)
             each.resize(count); // which asks no pool any more
     }
 
-    /// Replaces the elements on each device by those of a std::vector, array or span of T, or of a container. See
-    /// device_vector's 'assign'. If it throws, some devices may have the new elements.
+    /// Replaces the elements on each device by those of a std::vector, array or span of T, or of a container of any device. A
+    /// container's work so far comes before the copies, and its later work after them; host memory as in device_vector's
+    /// 'assign'. Throws as 'resize', and then nothing has changed; or cuda_error, and then the sizes are the new ones, and the
+    /// elements of some devices are not.
     template <class Range, class = container::detail::if_holds<Range, T>>
     void assign(Range const& source) {
-        for (device_vector<T>& each : copies_)
-            each.reserve(container::detail::size_of(source));
-        for (device_vector<T>& each : copies_)
-            each.assign(source);
+        T const* const data = container::detail::data_of(source);
+        std::size_t const count = container::detail::size_of(source);
+        base::require_not_null(data, count);
+        resize(count);
+        for (device_vector<T>& each : all_)
+            if constexpr (detail::is_placed<Range>::value) {
+                if (each.data() != data)
+                    this->copy(each.data(), each, data, source, count);
+            } else {
+                each.assign(data, count);
+            }
     }
 
-    /// Copies the elements of device `from` to all others. Throws usage_error if there is no such device or the vectors' sizes
-    /// differ, cuda_error; some devices may have the new elements then.
+    /// Copies the elements of device `from` (any_device: of the current one) to all others, in place. Throws usage_error if
+    /// there is no such device or the vectors' sizes differ, cuda_error; some devices may have the new elements then.
     void broadcast_async(int from) {
-        std::size_t const at = index_of(from);
-        for (device_vector<T> const& each : copies_)
-            if (each.size() != copies_[at].size())
+        device_vector<T> const& source = (*this)[from];
+        for (device_vector<T> const& each : all_)
+            if (each.size() != source.size())
                 throw usage_error("weir: the copies of a multi_device::replicated have different sizes, " +
-                                  base::number_text(each.size()) + " and " + base::number_text(copies_[at].size()) +
+                                  base::number_text(each.size()) + " and " + base::number_text(source.size()) +
                                   " elements; resize the whole object instead of one device's vector");
-        for (device_vector<T>& each : copies_)
-            if (&each != &copies_[at])
-                each.assign(copies_[at]);
+        for (device_vector<T>& each : all_)
+            if (&each != &source)
+                this->copy(each.data(), each, source.data(), source, source.size());
     }
-
-    /// Blocks until the streams of all vectors are done. Throws cuda_error.
-    void synchronize() const {
-        for (device_vector<T> const& each : copies_) {
-            runtime::device_scope const there(each.pool().device()); // the stream may be its default stream
-            weir::synchronize(each.stream());
-        }
-    }
-
-    /// Overwrites all elements with zero bytes, on the streams. Does not block.
-    void zero_async() {
-        for (device_vector<T>& each : copies_)
-            each.zero_async();
-    }
-
-private:
-    static std::size_t index_of(int device) {
-        return static_cast<std::size_t>(runtime::existing_device(device));
-    }
-
-    base::growing_array<device_vector<T>> copies_;
 };
 
 } // namespace multi_device
