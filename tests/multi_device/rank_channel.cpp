@@ -146,7 +146,7 @@ TEST_CASE("rank_channel: what is wrong is said") {
                  [](auto&, auto&, auto) { process_channel none("/nowhere/at/all", 0, 2); }},
              row{"weir: ranks exchange records of at most 4096 bytes; send data by the device",
                  [](auto&, auto& channel, auto) {
-                     char record[5000], all[10000];
+                     char record[5000] = {}, all[10000];
                      static_cast<void>(channel.exchange(record, sizeof record, all));
                  }},
          })
