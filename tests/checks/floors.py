@@ -71,6 +71,7 @@ WORDS = {
     "reuse/identity.hpp": "reuse/stream_ordered",
     "reuse/tuning.hpp": "reuse/stream_ordered",
     "upstream/memory_tuning.hpp": "upstream/virtual_memory",
+    "multi_device/chunk_registration.hpp": "multi_device/collective_pool",
     "multi_device/rank_channel.hpp": "multi_device/collective_pool",
     "staging/copy_threads.hpp": "staging/",
     "staging/pending_copy.hpp": "staging/",

@@ -49,7 +49,7 @@ public:
                 threads.emplace_back([&, each] {
                     try {
                         // Where a rank is missing, any number of turns is too many.
-                        patient_channel channel(place_, each, absent_.empty() ? UINT64_MAX : 1000);
+                        patient_channel channel(place_, each, absent_.empty() ? UINT64_MAX : 20);
                         body(channel);
                     } catch (...) {
                         thrown[static_cast<std::size_t>(each)] = std::current_exception();

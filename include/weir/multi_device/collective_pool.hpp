@@ -35,6 +35,7 @@
 #include <weir/contract/placement_slot.hpp>
 #include <weir/contract/upstream_slot.hpp>
 #include <weir/fwd.hpp>
+#include <weir/multi_device/chunk_registration.hpp>
 #include <weir/multi_device/collective_pool/call_log.hpp>
 #include <weir/multi_device/collective_pool/chunk_places.hpp>
 #include <weir/multi_device/collective_pool/rank_agreement.hpp>
@@ -55,20 +56,6 @@
 namespace weir {
 inline namespace v0 {
 namespace multi_device {
-
-/// What is told of the chunks of a collective pool, such as interop::nccl::windows.
-class chunk_registration {
-public:
-    chunk_registration() = default;
-    chunk_registration(chunk_registration const&) = delete;
-    chunk_registration& operator=(chunk_registration const&) = delete;
-    virtual ~chunk_registration() = default;
-
-    /// A chunk has come, on every rank; all ranks call this now. What it throws undoes the growth on all.
-    virtual void enter(void* chunk, std::size_t bytes) = 0;
-    /// The chunk goes. No work uses it.
-    virtual void leave(void* chunk, std::size_t bytes) noexcept = 0;
-};
 
 /// `Upstream`: where a rank's chunks come from; `Placement`: which bytes a block gets (one that mixes: 'absorb' and 'lend').
 /// One thread at a time.
