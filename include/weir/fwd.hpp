@@ -56,7 +56,9 @@ class by_size;
 
 namespace upstream {
 class device;
-template <unsigned HandleTypes = 0>
+struct virtual_memory_tuning;
+struct registered_memory;
+template <class Tuning = virtual_memory_tuning>
 class virtual_memory;
 template <unsigned Flags = 0>
 class pinned;
@@ -194,6 +196,14 @@ template <class T>
 class replicated;
 template <class T>
 class sharded_vector;
+class rank_channel;
+class thread_ranks;
+class thread_channel;
+class process_channel;
+class chunk_registration;
+template <class Upstream = upstream::virtual_memory<upstream::registered_memory>,
+          class Placement = placement::by_size<65536, placement::bins<>, placement::best_fit<>>>
+class collective_pool;
 } // namespace multi_device
 
 template <memory_space Required>

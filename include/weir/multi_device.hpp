@@ -7,8 +7,11 @@
 //
 // not for:   a program that uses one device and never another: pools and containers do without.
 
+#include <weir/multi_device/chunk_registration.hpp>
+#include <weir/multi_device/collective_pool.hpp>
 #include <weir/multi_device/device_streams.hpp>
 #include <weir/multi_device/per_device.hpp>
+#include <weir/multi_device/rank_channel.hpp>
 #include <weir/multi_device/replicated.hpp>
 #include <weir/multi_device/route.hpp>
 #include <weir/multi_device/sharded_vector.hpp>

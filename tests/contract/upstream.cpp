@@ -89,7 +89,8 @@ unsigned char byte_at(memory_space space, void* p, std::size_t at) {
 } // namespace
 
 #define WEIR_TEST_UPSTREAMS                                                                                            \
-    upstream::device, upstream::virtual_memory<>, upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                  \
+    upstream::device, upstream::virtual_memory<>, upstream::virtual_memory<upstream::registered_memory>,               \
+        upstream::managed, upstream::pinned<>, upstream::pinned<cudaHostAllocPortable>,                                \
         upstream::pinned<cudaHostAllocMapped>, upstream::registered_host, upstream::host, upstream::span<memory_space::device>,                   \
         upstream::span<memory_space::host>, upstream::from_pool<card>, weir::interop::pmr::upstream<>
 

@@ -23,6 +23,7 @@ namespace {
 struct physical_memory {
     int device = 0;
     CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
+    bool rdma = false;
     std::size_t bytes = 0;
     std::uintptr_t at = 0; ///< in the device's region: where its bytes are kept
     std::size_t maps = 0;
@@ -125,6 +126,8 @@ CUresult create_memory(CUmemGenericAllocationHandle* out, std::size_t bytes, CUm
         int const device = properties->location.id;
         if (device < 0 || static_cast<std::size_t>(device) >= world.devices.size())
             return cudaErrorInvalidDevice;
+        if ((properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0)
+            return cudaErrorNotPermitted; // as a machine without an NVLink domain does
         std::uintptr_t const at = world.devices[static_cast<std::size_t>(device)].space->take(bytes);
         if (at == 0)
             return cudaErrorMemoryAllocation;
@@ -132,6 +135,7 @@ CUresult create_memory(CUmemGenericAllocationHandle* out, std::size_t bytes, CUm
         physical_memory& memory = state.memory[*out = state.next++];
         memory.device = device;
         memory.handle_types = properties->requestedHandleTypes;
+        memory.rdma = properties->allocFlags.gpuDirectRDMACapable != 0;
         memory.bytes = bytes;
         memory.at = at;
         return cudaSuccess;
@@ -215,6 +219,7 @@ CUresult properties_of(CUmemAllocationProp* out, CUmemGenericAllocationHandle ha
         *out = CUmemAllocationProp{};
         out->type = CU_MEM_ALLOCATION_TYPE_PINNED;
         out->requestedHandleTypes = it->second.handle_types;
+        out->allocFlags.gpuDirectRDMACapable = it->second.rdma ? 1 : 0;
         out->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         out->location.id = it->second.device;
         return cudaSuccess;

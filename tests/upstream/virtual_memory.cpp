@@ -454,7 +454,7 @@ TEST_CASE("virtual_memory: a device that has mapped memory, or may not share it,
     shared.enable_access_from(1);
     simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorNotPermitted);
     CHECK_THROWS_AS(static_cast<void>(shared.acquire(page)), weir::cuda_error);
-    weir::upstream::virtual_memory<1> exported;
+    weir::upstream::virtual_memory<weir::upstream::exported_memory<1>> exported;
     simulated_cuda::fail_call("cuMemCreate", 1, cudaErrorNotSupported);
     CHECK_THROWS_AS(static_cast<void>(exported.acquire(page)), weir::cuda_error);
     CHECK(exported.extends());
@@ -593,7 +593,7 @@ TEST_CASE("virtual_memory: what the device has left is asked for several chunks,
 }
 
 TEST_CASE_TEMPLATE("virtual_memory: chunks can be exported as what was named, also when they are back after they were withdrawn",
-                   Upstream, virtual_memory, weir::upstream::virtual_memory<1>) { // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                   Upstream, virtual_memory, weir::upstream::virtual_memory<weir::upstream::exported_memory<1>>) { // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     support::every_schedule([] {
         Upstream upstream;
         void* const chunk = upstream.acquire(page);
@@ -631,7 +631,7 @@ TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither o
     CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(upstream.acquire(page)); }) ==
           "weir: this device cannot map memory, so chunks cannot be opened to other devices; leave 'enable_access_from' out, or "
           "use upstream::device and cudaDeviceEnablePeerAccess");
-    weir::upstream::virtual_memory<1> exported; // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    weir::upstream::virtual_memory<weir::upstream::exported_memory<1>> exported; // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     CHECK(support::sentence_of<weir::usage_error>([&] { static_cast<void>(exported.acquire(2 * page, page)); }) ==
           "weir: this device cannot map memory, so its chunks cannot be exported by handle; use virtual_memory<> or "
           "upstream::device, and cudaIpcGetMemHandle");

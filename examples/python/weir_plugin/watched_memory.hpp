@@ -24,8 +24,8 @@ namespace weir_plugin {
 using chunk_watcher = void (*)(int device, weir::base::range chunk, bool came) noexcept;
 inline std::atomic<chunk_watcher> chunks_told_to{nullptr};
 
-class watched_memory : public weir::upstream::virtual_memory<WEIR_PLUGIN_HANDLES> {
-    using memory = weir::upstream::virtual_memory<WEIR_PLUGIN_HANDLES>;
+class watched_memory : public weir::upstream::virtual_memory<weir::upstream::exported_memory<WEIR_PLUGIN_HANDLES>> {
+    using memory = weir::upstream::virtual_memory<weir::upstream::exported_memory<WEIR_PLUGIN_HANDLES>>;
 
 public:
     using memory::memory;

@@ -24,6 +24,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <type_traits>
 #include <utility>
 #include <weir/base/error.hpp>
 #include <weir/base/growing_array.hpp>
@@ -38,6 +39,7 @@
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/give_back.hpp>
 #include <weir/runtime/wait.hpp>
+#include <weir/upstream/memory_tuning.hpp>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 #include <weir/upstream/virtual_memory/reservations.hpp>
 
@@ -47,12 +49,13 @@ namespace upstream {
 
 /// Memory mapped behind reserved addresses of one device. Copyable. Copies share the addresses, so give each pool an upstream
 /// of its own; otherwise pools are in each other's way when they grow. Any thread may call any member.
-///
-/// `HandleTypes`: how a chunk can be exported to other processes, as bits of CUmemAllocationHandleType.
-/// cuMemRetainAllocationHandle gets the handle of the memory at an address, and cuMemExportToShareableHandle exports it. A
-/// block may lie in several chunks. After a pool's 'resume' its chunks are new ones.
-template <unsigned HandleTypes>
+/// `Tuning`: what the memory is made as. cuMemRetainAllocationHandle gets the handle of the memory at an address, which
+/// cuMemExportToShareableHandle exports. A block may lie in several chunks. After a pool's 'resume' its chunks are new ones.
+template <class Tuning>
 class virtual_memory {
+    static_assert(std::is_base_of_v<virtual_memory_tuning, Tuning>,
+                  "weir: upstream::virtual_memory takes a tuning that is derived from 'weir::upstream::virtual_memory_tuning'");
+
 public:
     static constexpr std::size_t alignment = upstream::detail::memory_map::page_bytes;
     static constexpr memory_space space = memory_space::device;
@@ -60,8 +63,7 @@ public:
 
     /// `device`: its number; any_device: the device that is current at this call. Throws usage_error if there is no such
     /// device; cuda_error; std::bad_alloc.
-    explicit virtual_memory(int device = any_device)
-        : state_(base::shared<state>::make(runtime::existing_device(device))) {}
+    explicit virtual_memory(int device = any_device) : state_(base::shared<state>::make(runtime::existing_device(device))) {}
 
     /// Lets kernels of device `peer` use all chunks, those that are here and those to come, also those of a pool that has a
     /// copy of this upstream. Each such device adds about 30 us to a chunk and 60 us to a move (two H100; what is here is
@@ -70,6 +72,7 @@ public:
     /// (cudaDeviceCanAccessPeer); std::bad_alloc; cuda_error: then the device may use some of the chunks, and a later call
     /// opens all.
     virtual_memory& enable_access_from(int peer) {
+        static_assert(!Tuning::own_device_alone, "weir: this memory is open to its own device alone, as its tuning says");
         int const other = runtime::existing_peer(peer, device_number());
         base::lock_guard<base::mutex> const lock(state_->lock);
         state_->map.enable_access_from(other);
@@ -82,7 +85,7 @@ public:
     void wait_before_unmapping() noexcept { waits_ = true; }
 
     /// A chunk of `bytes` bytes, which must be a multiple of the granularity. Null when the device has no room, or the
-    /// process has no addresses left. Throws cuda_error; std::bad_alloc; usage_error if 'extends' is false and `HandleTypes`
+    /// process has no addresses left. Throws cuda_error; std::bad_alloc; usage_error if 'extends' is false and handle types
     /// are named or 'enable_access_from' was called.
     void* acquire(std::size_t bytes) { return acquire(bytes, bytes); }
 
@@ -207,12 +210,17 @@ public:
     /// Whether the last 'acquire' failed because the process had no addresses left.
     bool out_of_addresses() const noexcept { return extends() && state_->addresses.ran_out(); }
 
-    /// All memory that the device has, in bytes; SIZE_MAX: CUDA does not say. Makes a CUDA call.
+    /// All bytes that the device has; SIZE_MAX: CUDA does not say. Makes a CUDA call.
     std::size_t most_bytes() const noexcept { return runtime::device_total_bytes(device_number()); }
 
     /// Whether chunks can grow in place on this device. If not, they come from cudaMalloc. It is known for sure when the first
     /// 'acquire' has returned. Any thread.
     bool extends() const noexcept { return state_->map.supported(); }
+    /// What chunks can be exported as: known for sure when the first 'acquire' has returned (memory_tuning.hpp).
+    unsigned handle_types() const noexcept {
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        return state_->map.handle_types();
+    }
     /// Whether kernels of other devices can use the memory.
     bool has_peers() const noexcept {
         base::lock_guard<base::mutex> const lock(state_->lock);
@@ -223,7 +231,7 @@ public:
 
 private:
     struct state {
-        explicit state(int device) : map(device, HandleTypes) {}
+        explicit state(int device) : map(device, upstream::detail::memory_wish::of<Tuning>()) {}
         state(state const&) = delete;
         state& operator=(state const&) = delete;
         ~state() { release_stuck(); }
@@ -323,7 +331,7 @@ private:
         if (has_peers())
             throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
                               "'enable_access_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
-        if (HandleTypes != 0)
+        if (Tuning::handle_types != 0)
             throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
                               "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
         runtime::device_scope const current(device_number());

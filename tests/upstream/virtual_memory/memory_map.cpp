@@ -82,7 +82,7 @@ TEST_CASE("memory_map: the numbers are the driver's") {
 
 TEST_CASE("memory_map: puts memory behind addresses, which work can use, and takes it away") {
     support::every_schedule([] {
-        memory_map map(0, 0);
+        memory_map map(0, {});
         REQUIRE(map.supported());
         CHECK(map.device_number() == 0);
         range const all = map.reserve(16 * page);
@@ -110,7 +110,7 @@ TEST_CASE("memory_map: puts memory behind addresses, which work can use, and tak
 
 TEST_CASE("memory_map: moves memory behind other addresses, contents and all, and nothing stays behind the old ones") {
     support::every_schedule([] {
-        memory_map map(0, 0);
+        memory_map map(0, {});
         range const all = map.reserve(8 * page);
         range const from{all.offset, 3 * page};
         range const to{all.offset + 4 * page, 3 * page};
@@ -144,7 +144,7 @@ TEST_CASE("memory_map: a device that has no more says so, and no error is left b
 #else
     std::size_t const huge = std::size_t{1} << 39; // half a TiB
 #endif
-    memory_map map(0, 0);
+    memory_map map(0, {});
     range const all = map.reserve(huge);
     REQUIRE(all);
     CHECK_FALSE(mapped(map, all));
@@ -160,7 +160,7 @@ TEST_CASE("memory_map: a device that has no more says so, and no error is left b
 TEST_CASE("memory_map: neither fails during a capture nor breaks one, from any thread, without a context of its own") {
     support::every_schedule([] {
         support::scoped_stream const s;
-        memory_map map(0, 0);
+        memory_map map(0, {});
         range const all = map.reserve(3 * page);
         support::capture graph(s);
         CHECK(mapped(map, range{all.offset, page}));
@@ -178,7 +178,7 @@ TEST_CASE("memory_map: neither fails during a capture nor breaks one, from any t
 
 TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or reserved") {
     struct state {
-        memory_map map{0, 0};
+        memory_map map{0, {}};
         range all = map.reserve(4 * page);
         range more{};
         bool mapped = false;
@@ -246,7 +246,7 @@ TEST_CASE("memory_map: every call may fail, and then nothing is mapped, made or 
 TEST_CASE("memory_map: where the host has no memory to note a mapping, none is made and none moves") {
     if (!support::host_memory_can_fail)
         return;
-    memory_map map(0, 0);
+    memory_map map(0, {});
     range const all = map.reserve(12 * page);
     auto const place = [&](std::size_t i) { return range{all.offset + i * page, page}; };
     for (std::size_t i = 0; i < 10; ++i) // as many as an address_map takes before it grows for the first time
@@ -279,7 +279,7 @@ TEST_CASE("memory_map: another device that is allowed to can use the memory, whe
         return;
     for (int const own : {0, 1}) {
         CAPTURE(own);
-        memory_map map(own, 0);
+        memory_map map(own, {});
         map.enable_access_from(1 - own);
         CHECK(map.has_peers());
         range const all = map.reserve(4 * page);
@@ -309,7 +309,7 @@ TEST_CASE("memory_map: a device that is let in late can use what is mapped, wher
     support::two_devices const both{};
     if (!both)
         return;
-    memory_map map(0, 0);
+    memory_map map(0, {});
     range const all = map.reserve(8 * page);
     range const stays{all.offset, 2 * page};
     range const moves{all.offset + 2 * page, page};
@@ -335,7 +335,7 @@ TEST_CASE("memory_map: a device that is let in late can use what is mapped, wher
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("memory_map: where CUDA refuses to let a device in, a later call lets it in everywhere") {
     struct state {
-        memory_map map{0, 0};
+        memory_map map{0, {}};
         range all = map.reserve(3 * page);
         state() {
             for (std::size_t i = 0; i < 3; ++i)
@@ -361,7 +361,7 @@ TEST_CASE("memory_map: where CUDA refuses to let a device in, a later call lets 
 #endif
 
 TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it lets in no other") {
-    memory_map map(0, 0);
+    memory_map map(0, {});
     map.enable_access_from(0);
     CHECK_FALSE(map.has_peers());
     range const all = map.reserve(page);
@@ -375,9 +375,9 @@ TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it l
 TEST_CASE("memory_map: only a device that is allowed to can use the memory, and that ends with the mapping") {
     using simulated_cuda::finding;
     simulated_cuda::world world(simulated_cuda::config{}.with_devices(3));
-    memory_map map(0, 0);
+    memory_map map(0, {});
     map.enable_access_from(2);
-    memory_map own(0, 0);
+    memory_map own(0, {});
     range const all = map.reserve(2 * page);
     REQUIRE(mapped(map, range{all.offset, page}));
     REQUIRE(mapped(own, range{all.offset + page, page}));
@@ -406,13 +406,13 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
 #endif
     int devices = 0;
     check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    memory_map map(0, 0);
+    memory_map map(0, {});
     map.enable_access_from(devices);
     range const all = map.reserve(page);
     bool stuck = true;
     CHECK_THROWS_AS(static_cast<void>(map.map(all, stuck)), weir::cuda_error);
     CHECK_FALSE(stuck);
-    memory_map own(0, 0);
+    memory_map own(0, {});
     CHECK(mapped(own, all)); // nothing is there
     CHECK(map.unmap(all));
     map.unreserve(all);
@@ -421,7 +421,7 @@ TEST_CASE("memory_map: a device that there is not cannot be let in, and then not
 #ifdef WEIR_SIMULATED_CUDA
 TEST_CASE("memory_map: a device that cannot map memory says so") {
     simulated_cuda::world const world(simulated_cuda::config{}.without_virtual_memory());
-    CHECK_FALSE(memory_map(0, 0).supported());
+    CHECK_FALSE(memory_map(0, {}).supported());
 }
 
 TEST_CASE("memory_map: a question that fails once is asked again, and for ever it is no answer that the device cannot") {
@@ -429,7 +429,8 @@ TEST_CASE("memory_map: a question that fails once is asked again, and for ever i
         std::optional<memory_map> map;
     };
     auto const runs =
-        support::fault_sweep([] { return std::make_unique<state>(); }, [](state& x) { x.map.emplace(0, 0u); },
+        support::fault_sweep([] { return std::make_unique<state>(); },
+                             [](state& x) { x.map.emplace(0, weir::upstream::detail::memory_wish{}); },
                              [](state& x, support::struck const& fault) {
                                  CHECK(fault.threw == (fault.for_ever && !fault.calls.empty()));
                                  CHECK((fault.threw || x.map->supported()));

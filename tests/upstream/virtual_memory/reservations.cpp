@@ -53,7 +53,7 @@ std::size_t grown_and_back(weir::compact_device_pool& pool, cudaStream_t s) {
 
 TEST_CASE("reservations: what is taken goes on where the last one ended, and comes back") {
     support::every_schedule([] {
-        weir::upstream::detail::memory_map map(0, 0);
+        weir::upstream::detail::memory_map map(0, {});
         weir::upstream::detail::reservations addresses(map);
         CHECK_FALSE(addresses.take(page));
         REQUIRE(addresses.more(page));
@@ -164,7 +164,7 @@ TEST_CASE("reservations: every call may fail: what was reserved is kept to the e
     for (std::uint64_t k = 1;; ++k) {
         CAPTURE(k);
         simulated_cuda::world const world(simulated_cuda::config{}, support::report_all);
-        weir::upstream::detail::memory_map map(0, 0);
+        weir::upstream::detail::memory_map map(0, {});
         weir::upstream::detail::reservations addresses(map);
         simulated_cuda::fail_call(k, cudaErrorUnknown);
         std::uint64_t const before = simulated_cuda::failed_calls();
@@ -186,7 +186,7 @@ TEST_CASE("reservations: every call may fail: what was reserved is kept to the e
 
 TEST_CASE("reservations: two that touch stay two") {
     simulated_cuda::world const world(simulated_cuda::config{}.with_addresses(3 * 1024 * MiB), support::report_all);
-    weir::upstream::detail::memory_map map(0, 0);
+    weir::upstream::detail::memory_map map(0, {});
     weir::upstream::detail::reservations addresses(map);
     REQUIRE(addresses.more(page)); // 1 GiB
     REQUIRE(addresses.more(page)); // 2 GiB, right behind

@@ -49,8 +49,8 @@ public:
     /// The stream that the container's own work is enqueued on, and that orders what it gives back.
     stream_ref stream() const noexcept { return stream_.stream; }
 
-    /// The same stream, together with its device if it is a default stream. For 'order_after', and for whoever copies the elements:
-    /// throws usage_error while the container sleeps.
+    /// The same stream, together with its device if it is a default stream. For 'order_after', and for whoever
+    /// copies the elements: throws usage_error while the container sleeps.
     order::placed_stream const& placed() const {
         require_awake();
         return stream_;

@@ -50,6 +50,18 @@ struct memory_properties {
         unsigned char reserved[4] = {};
     } flags;
 };
+// What memory is made as. What is wished for is left out if the device refuses the first memory that is made so.
+struct memory_wish {
+    unsigned handle_types = 0;        // CUmemAllocationHandleType: what it can be exported as
+    unsigned wished_handle_types = 0; // the same, wished for
+    bool wished_rdma = false;         // network cards may read and write it: wished for
+    bool recommended_pages = false;   // the pages that CUDA recommends, in place of the smallest
+
+    template <class Tuning>
+    static constexpr memory_wish of() noexcept {
+        return {Tuning::handle_types, Tuning::wished_handle_types, Tuning::wished_rdma, Tuning::recommended_pages};
+    }
+};
 struct memory_access {
     driver_location location;
     int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -97,10 +109,11 @@ public:
     /// The bytes of a page: addresses and sizes are multiples of it.
     static constexpr std::size_t page_bytes = 2 * MiB;
 
-    /// `device`: its number; `handle_types`: what the memory may be exported as (CUmemAllocationHandleType; 0: nothing).
-    /// Throws std::bad_alloc; cuda_error if CUDA fails in place of saying whether the device can map memory.
-    memory_map(int device, unsigned handle_types) : device_(device) {
-        properties_.handle_types = static_cast<int>(handle_types);
+    /// `device`: its number; `wish`: what the memory is made as. Throws std::bad_alloc; cuda_error if CUDA fails in place of
+    /// saying whether the device can map memory.
+    memory_map(int device, memory_wish const& wish) : wish_(wish), device_(device) {
+        properties_.handle_types = static_cast<int>(wish.handle_types | wish.wished_handle_types);
+        properties_.flags.gpu_direct_rdma = wish.wished_rdma;
         properties_.location.id = device;
         readers_.push_back(access_of(device));
         std::size_t const least = calls_ ? least_page_bytes() : 0;
@@ -111,6 +124,11 @@ public:
     /// Any thread.
     bool supported() const noexcept { return supported_.load(base::memory_order_relaxed); }
     int device_number() const noexcept { return device_; }
+
+    /// What the memory can be exported as, and whether network cards may use it, as far as is known: the first 'map' may show
+    /// that the device lacks what was wished for.
+    unsigned handle_types() const noexcept { return static_cast<unsigned>(properties_.handle_types); }
+    bool has_rdma() const noexcept { return properties_.flags.gpu_direct_rdma != 0; }
 
     /// Whether 'enable_access_from' named another device.
     bool has_peers() const noexcept { return readers_.size() > 1; }
@@ -153,7 +171,7 @@ public:
         unsigned long long memory = 0;
         stuck = false;
         mapped_.reserve(mapped_.size() + 1);
-        if (is_refused(runtime::detail::ask_driver(calls_.create, &memory, addresses.bytes, &properties_, 0ull), "cuMemCreate"))
+        if (is_refused(create(memory, addresses.bytes), "cuMemCreate"))
             return false;
         int const mapped = put(memory, addresses);
         if (is_refused(mapped, "cuMemMap"))
@@ -195,18 +213,42 @@ public:
     }
 
 private:
+    // Makes memory as it was wished for, or without what the device lacks.
+    int create(unsigned long long& memory, std::size_t bytes) noexcept {
+        int result = 0;
+        do
+            result = runtime::detail::ask_driver(calls_.create, &memory, bytes, &properties_, 0ull);
+        while (says_no(result) && gives_up_a_wish());
+        return result;
+    }
+    // One wish after the other, the rarest first; false if there is none left, or memory was made with it.
+    bool gives_up_a_wish() noexcept {
+        auto const required = static_cast<int>(wish_.handle_types);
+        bool const more_handles = properties_.handle_types != required;
+        if (proven_ || (!more_handles && !has_rdma()))
+            return false;
+        if (more_handles)
+            properties_.handle_types = required;
+        else
+            properties_.flags.gpu_direct_rdma = 0;
+        return true;
+    }
+    static bool says_no(int result) noexcept {
+        return result == cudaErrorNotSupported || result == cudaErrorNotPermitted || result == cudaErrorInvalidValue;
+    }
+
     // The device's own page size; 0 if it cannot map such memory. An answer that is no refusal is asked for once more.
-    std::size_t least_page_bytes() const {
+    std::size_t least_page_bytes() {
         std::size_t least = 0;
-        for (int tries = 0;; ++tries) {
-            auto const answer =
-                static_cast<cudaError_t>(runtime::detail::ask_driver(calls_.granularity, &least, &properties_, 0));
+        for (int tries = 0;;) {
+            int const answer =
+                runtime::detail::ask_driver(calls_.granularity, &least, &properties_, wish_.recommended_pages ? 1 : 0);
             if (answer == cudaSuccess)
                 return least;
-            if (answer == cudaErrorNotSupported || answer == cudaErrorNotPermitted || answer == cudaErrorInvalidValue)
+            if (!says_no(answer) && tries++ != 0)
+                check_cuda(static_cast<cudaError_t>(answer), "cuMemGetAllocationGranularity");
+            if (says_no(answer) && !gives_up_a_wish())
                 return 0;
-            if (tries != 0)
-                check_cuda(answer, "cuMemGetAllocationGranularity");
         }
     }
 
@@ -245,6 +287,7 @@ private:
     }
 
     memory_calls calls_;
+    memory_wish wish_;
     memory_properties properties_;
     base::growing_array<memory_access> readers_;
     base::address_map mapped_; // each mapping's address, and its pages
