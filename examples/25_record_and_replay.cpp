@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Records a program's memory, replays it through other pools, and writes the page and each format into the current folder.
 //
-// layer::record writes down each call with its time, stream and line; 'dump' makes a file of that. The rest is done by the
-// example 'replay': a table, a page to look at, and the files that PyTorch's memory_viz and heaptrack read.
+// recorded_device_pool writes down each call with its time and stream, and what the pool got of the driver; 'dump' makes a file of
+// that. The example 'replay' does the rest: a table, a page to look at, and the files that PyTorch's memory_viz and heaptrack read.
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,9 +12,7 @@
 #include <weir/trace.hpp>
 #include <weir/weir.hpp>
 
-using pool_type = weir::layer::record<weir::device_pool>;
-
-static void train(pool_type& pool, weir::trace::recorder& tape, cudaStream_t loading, cudaStream_t working) {
+static void train(weir::recorded_device_pool& pool, weir::trace::recorder& tape, cudaStream_t loading, cudaStream_t working) {
     weir::device_vector<float> const weights(pool, working, 4 << 20);
     for (std::size_t step = 0; step < 20; ++step) {
         weir::trace::named_scope const whole(tape, "step");
@@ -35,7 +33,7 @@ int main() {
         weir::check_cuda(cudaStreamCreateWithFlags(&loading, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         weir::check_cuda(cudaStreamCreateWithFlags(&working, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
         weir::trace::recorder tape;
-        pool_type pool(tape, weir::pool_options{}.name("training"));
+        weir::recorded_device_pool pool(tape, weir::pool_options{}.name("training"));
         tape.start();
         train(pool, tape, loading, working);
         weir::trace::dump(tape, "record_and_replay.weir");
