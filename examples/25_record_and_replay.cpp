@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Records a program's memory, replays it through other pools, and writes the page and each format into the current folder.
 //
-// recorded_device_pool writes down each call with its time and stream, and what the pool got of the driver; 'dump' makes a file of
-// that. The example 'replay' does the rest: a table, a page to look at, and the files that PyTorch's memory_viz and heaptrack read.
+// recorded_device_pool writes down each call with its time and stream, and what the pool got of the driver; 'dump' makes a file
+// of that. The example 'replay' does the rest: a table, a page to look at, and files for PyTorch's memory_viz and for heaptrack.
 
 #include <cstdio>
 #include <cstdlib>
