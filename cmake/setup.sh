@@ -5,8 +5,8 @@
 #
 # Debian's packages where apt-get is there; the CUDA toolkit's wheels into build/cuda where there is no nvcc (the
 # compiler, the headers and the runtime: no driver, no GPU); for the tests the headers of each CUDA that weir compiles with into
-# build/cuda-12.8 and so on, versions of CCCL into build/cccl, RMM into build/rmm, pybind11 into build/pybind11, and hatchling
-# into build/hatchling. Nothing is installed that is there already, and everything said goes to stderr.
+# build/cuda-12.8 and so on, versions of CCCL into build/cccl, RMM into build/rmm, pybind11 into build/pybind11, hatchling into
+# build/hatchling, and a file of PyTorch's into build/memory_viz. Nothing is installed that is there already, and everything said goes to stderr.
 #
 #     . cmake/setup.sh; weir_get g++ doctest nvcc ccache-if-any
 
@@ -53,6 +53,8 @@ weir_has() {
     zlib) weir_header zlib.h && weir_library z ;;
     cli11) weir_header CLI/CLI.hpp ;;
     fmt) weir_header fmt/format.h ;;
+    json) weir_header nlohmann/json.hpp ;;
+    memory-viz) [ -f build/memory_viz/_memory_viz.py ] ;;
     googletest) weir_header gtest/gtest.h && weir_library gtest ;;
     valgrind) command -v valgrind >/dev/null && weir_header valgrind/callgrind.h ;;
     sanitizers) echo 'int main(){}' | clang++ -x c++ -fsanitize=address - -o /dev/null 2>/dev/null ;;
@@ -84,6 +86,8 @@ weir_package() {
     zlib) echo zlib1g-dev ;;
     cli11) echo libcli11-dev ;;
     fmt) echo libfmt-dev ;;
+    json) echo nlohmann-json3-dev ;;
+    heaptrack_print) echo heaptrack ;;
     googletest) echo libgtest-dev ;;
     sanitizers) clang++ -dumpversion 2>/dev/null | sed 's/^\([0-9]*\).*/libclang-rt-\1-dev/' ;;
     pip) echo python3-pip ;;
@@ -94,7 +98,7 @@ weir_package() {
         weir_has python-header || weir_package python-header
         weir_has pip || weir_package pip
         ;;
-    nvcc | cuda | oldest-cuda | each-cuda | cccl | rmm | conan | hatchling) weir_has pip || weir_package pip ;;
+    nvcc | cuda | oldest-cuda | each-cuda | cccl | rmm | conan | hatchling | memory-viz) weir_has pip || weir_package pip ;;
     gpu) ;;
     *) echo "$1" ;;
     esac
@@ -236,6 +240,24 @@ weir_fetch() {
         weir_say "fetching hatchling into build/hatchling"
         rm -rf build/hatchling.part
         weir_pip --target build/hatchling.part hatchling && mv build/hatchling.part build/hatchling
+        ;;
+    memory-viz)
+        # One file of PyTorch's wheel; the wheel for macOS is the smallest, and nothing of it is run but that file.
+        weir_say "fetching PyTorch's _memory_viz.py into build/memory_viz"
+        rm -rf build/memory_viz.part
+        weir_log=$(mktemp)
+        if ! weir_watch "$weir_log" python3 -m pip download --disable-pip-version-check --progress-bar off --no-deps \
+            --only-binary=:all: --platform macosx_11_0_arm64 --python-version 3.11 --dest build/memory_viz.part 'torch==2.11.*'; then
+            tail -n 5 "$weir_log" >&2
+            rm -f "$weir_log"
+            return 1
+        fi
+        python3 -c 'import glob, sys, zipfile; zipfile.ZipFile(glob.glob(sys.argv[1])[0]).extract(sys.argv[2], sys.argv[3])' \
+            'build/memory_viz.part/*.whl' torch/cuda/_memory_viz.py build/memory_viz.part || return 1
+        mkdir -p build/memory_viz
+        mv build/memory_viz.part/torch/cuda/_memory_viz.py build/memory_viz/
+        rm -rf build/memory_viz.part
+        rm -f "$weir_log"
         ;;
     rmm)
         weir_say "fetching RMM into build/rmm"

@@ -118,6 +118,7 @@ std::vector<contender> const& contenders();
 
 std::unique_ptr<session> open_device_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_compact_device_pool(std::size_t limit_bytes);
+std::unique_ptr<session> open_promised_device_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_driver_pool(std::size_t limit_bytes);
 std::unique_ptr<session> open_cuda_malloc(std::size_t limit_bytes);

@@ -15,6 +15,8 @@ std::vector<contender> const& contenders() {
          open_device_pool, true},
         {"compact_device_pool", "weir's recipe with the smallest footprint: mapped page by page", open_compact_device_pool,
          true},
+        {"promised_device_pool", "device_pool for programs that promise not to end a stream early: no look at who a stream is",
+         open_promised_device_pool, true},
         {"composed_pool",
          "composed in examples/replay/composed_pool.hpp: best fit alone, in chunks of 64 MiB",
          open_composed_pool, true},

@@ -4,6 +4,8 @@
 //
 //     replay                                    the trace that ships with the examples, all pools, a table and a page
 //     replay program.weir                       a program that was recorded (layer::record)
+//     replay snapshot.pickle                    what PyTorch's torch.cuda.memory._dump_snapshot wrote
+//     replay --write program.json program.weir  nothing is replayed: the recording as PyTorch's memory_viz reads it
 //     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
 //     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
 //
@@ -12,9 +14,10 @@
 // not be written; 2, something that was given cannot be used, and the sentence on stderr says what.
 //
 // Sources: examples/replay/*.cpp. cub_caching.cpp and thrust_pool.cpp include CCCL, and on a GPU want nvcc.
-// Libraries: the CUDA runtime (or the simulated device), zlib, CLI11 (headers). WEIR_EXAMPLES_DIR: this
+// Libraries: the CUDA runtime (or the simulated device), zlib, CLI11 (headers); nlohmann-json (headers) to read JSON. WEIR_EXAMPLES_DIR: this
 // folder's parent.
 
+#include "convert.hpp"
 #include "device.hpp"
 #include "page.hpp"
 #include "page_file.hpp"
@@ -44,6 +47,7 @@ struct arguments {
     std::vector<contender const*> pools;
     run_options run;
     std::string html = "weir-replay.html"; ///< empty: no page
+    std::vector<std::string> write; ///< files to be written instead of a replay
     bool csv = false;
     bool list = false;
 };
@@ -81,7 +85,8 @@ arguments parsed(int argc, char** argv) {
     bool no_html = false;
     app.add_option(
            "TRACE", out.traces,
-           "Recordings of weir's, or CSV, 'op,id,bytes,stream,t_us'; gzip'd or not. Without one: the trace that ships here")
+           "Recordings of weir's; snapshots of PyTorch's memory, as pickle or JSON; RMM's logs; lifetimes, 'id,lower,upper,size'; or "
+           "CSV, 'op,id,bytes,stream,t_us'; gzip'd or not. Without one: the trace that ships here")
         ->type_name("");
     app.add_flag("--csv", out.csv, "Print CSV and nothing else; no page unless --html is given");
     app.add_option("--pool", names, "Only this pool (again for more); --list names them")
@@ -99,6 +104,11 @@ arguments parsed(int argc, char** argv) {
         app.add_option("--html", out.html, "Where the page is written; by default weir-replay.html")
             ->type_name("FILE");
     app.add_flag("--no-html", no_html, "Write no page");
+    app.add_option("--write", out.write,
+                   "Replay nothing, but write the trace to this file (again for more). Its ending says for whom: .json and .pickle "
+                   "for PyTorch's memory_viz, .heaptrack for heaptrack_print, .csv for a table")
+        ->type_name("FILE")
+        ->allow_extra_args(false);
     app.add_flag("--list", out.list, "Name the pools");
     app.failure_message([](CLI::App const*, CLI::Error const& error) {
         return std::string("replay: ") + error.what() + "; 'replay --help' lists what there is\n";
@@ -172,6 +182,25 @@ comparison replay_all(trace const& trace, arguments const& arguments, progress_b
     return out;
 }
 
+/// Writes one trace to each of the files.
+int write_all(arguments const& arguments) {
+    if (arguments.traces.size() != 1)
+        throw bad_input("--write writes one trace, and here are " + std::to_string(arguments.traces.size()) +
+                        "; give one at a time");
+    std::vector<trace> const traces = traces_from(arguments.traces);
+    if (traces.empty())
+        return unusable;
+    for (std::string const& path : arguments.write) {
+        std::string const content = converted(traces.front(), path);
+        if (!page_file(path, arguments.traces, false).write(content)) {
+            std::fprintf(stderr, "replay: '%s' could not be written to its end; make room there\n", path.c_str());
+            return failed;
+        }
+        std::printf("written: %s\n", path.c_str());
+    }
+    return was_said() ? success : failed;
+}
+
 int compare(arguments arguments) {
     std::vector<trace> const traces = traces_from(arguments.traces);
     if (traces.empty())
@@ -228,7 +257,9 @@ int main(int argc, char** argv) {
     replay::take_closed_streams();
     try {
         replay::arguments const arguments = replay::parsed(argc, argv);
-        return arguments.list ? replay::list_pools() : replay::compare(arguments);
+        return arguments.list            ? replay::list_pools()
+               : arguments.write.empty() ? replay::compare(arguments)
+                                         : replay::write_all(arguments);
     } catch (CLI::RuntimeError const& said) {
         return said.get_exit_code();
     } catch (replay::bad_input const& error) {

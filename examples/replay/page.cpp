@@ -12,23 +12,6 @@
 namespace replay {
 namespace {
 
-/// The bytes of the UTF-8 character that `text` begins with; 0: there is none.
-std::size_t character_bytes(std::string_view text) {
-    auto const byte = [&](std::size_t at) -> unsigned {
-        return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-    };
-    unsigned const first = byte(0);
-    if (first < 0x80)
-        return 1;
-    std::size_t const bytes = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-    unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80; // each character has one spelling
-    unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;  // no surrogates, nothing above U+10FFFF
-    for (std::size_t at = 1; at < bytes; ++at, least = 0x80, most = 0xbf)
-        if (byte(at) < least || byte(at) > most)
-            return 0;
-    return bytes;
-}
-
 std::string cell(std::string const& text, char const* kind) {
     return "<td" + (*kind == '\0' ? std::string() : std::string(" class=\"") + kind + '"') + ">" + text + "</td>";
 }

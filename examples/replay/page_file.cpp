@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool ends_like_a_trace(std::string_view name) {
-    for (std::string_view const ending : {".csv", ".gz", ".weir"}) {
+    for (std::string_view const ending : {".csv", ".gz", ".weir", ".json", ".pickle", ".heaptrack"}) {
         if (name.size() < ending.size())
             continue;
         std::string_view const last = name.substr(name.size() - ending.size());
@@ -56,17 +56,21 @@ bool write_to(std::FILE* file, std::string const& text) {
 
 } // namespace
 
-page_file::page_file(std::string const& name, std::vector<std::string> const& traces) : place_(name) {
+page_file::page_file(std::string const& name, std::vector<std::string> const& traces, bool is_page) : place_(name) {
     std::error_code none;
     if (fs::path const target = fs::canonical(place_, none); !none)
         place_ = target; // a link to a page stays one
     is_moved_to_ = !fs::exists(place_, none) || fs::is_regular_file(place_, none);
-    if (ends_like_a_trace(name) || is_one_of(place_, traces))
+    if (!is_page && is_one_of(place_, traces))
+        throw bad_input("--write is followed by the name of a file to be written, and '" + name +
+                        "' is the trace; give the file another name");
+    if (is_page && (ends_like_a_trace(name) || is_one_of(place_, traces)))
         throw bad_input("--html is followed by the page's name, and '" + name +
                         "' looks like a trace; name the page first, as in '--html page.html trace.csv'");
     fs::path const folder = place_.has_parent_path() ? place_.parent_path() : ".";
     if (fs::is_directory(place_, none) || ::access((is_moved_to_ ? folder : place_).c_str(), W_OK) != 0)
-        throw bad_input("cannot write '" + name + "'; name another file with --html, or use --no-html");
+        throw bad_input("cannot write '" + name +
+                        (is_page ? "'; name another file with --html, or use --no-html" : "'; name another file with --write"));
 }
 
 bool page_file::write(std::string const& text) const {

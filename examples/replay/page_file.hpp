@@ -15,8 +15,9 @@ namespace replay {
 
 class page_file {
 public:
-    /// Made before the replay, so that a name that cannot be written costs nobody a replay. Throws bad_input.
-    page_file(std::string const& name, std::vector<std::string> const& traces);
+    /// Made before the replay, so that a name that cannot be written costs nobody a replay. `is_page`: or what --write names,
+    /// which may look like a trace, but is none of `traces`. Throws bad_input.
+    page_file(std::string const& name, std::vector<std::string> const& traces, bool is_page = true);
 
     /// Puts the page in its place. False: it could not be written to its end, and what was there before is there still.
     bool write(std::string const& text) const;

@@ -5,7 +5,6 @@
 #include <map>
 #include <unordered_map>
 #include <utility>
-#include <weir/base/error.hpp>
 #include <weir/trace/recording.hpp>
 
 namespace replay {
@@ -19,7 +18,7 @@ constexpr std::size_t most_streams = 256;
 /// Makes a trace of a recording's events.
 class maker {
 public:
-    maker(recording const& from, std::string const& path) : from_(from), path_(path) {}
+    maker(program const& from, std::string const& path) : from_(from.what), remark_(from.remark), path_(path) {}
 
     trace made() {
         for (weir::trace::event const& each : from_.events) {
@@ -78,7 +77,7 @@ private:
     }
 
     std::string remark() const {
-        std::string said(from_.complaint);
+        std::string said = remark_;
         auto const add = [&said](std::uint64_t count, char const* what) {
             if (count != 0)
                 said += (said.empty() ? "" : "; ") + std::to_string(count) + what;
@@ -90,6 +89,7 @@ private:
     }
 
     recording const& from_;
+    std::string const& remark_;
     std::string const& path_;
     trace made_;
     std::unordered_map<std::uint64_t, live_block> live_; // by address
@@ -100,16 +100,26 @@ private:
 
 } // namespace
 
-bool looks_like_recording(std::string_view bytes) {
-    return weir::trace::is_recording(bytes.data(), bytes.size());
+trace trace_of(program const& of, std::string const& path) {
+    return maker(of, path).made();
 }
 
-trace trace_of_recording(std::string_view bytes, std::string const& path) {
-    try {
-        return maker(weir::trace::read_recording(bytes.data(), bytes.size()), path).made();
-    } catch (weir::usage_error const& error) {
-        throw bad_input(path + ": " + error.what());
+program program_of(trace const& of) {
+    program_maker maker;
+    for (std::size_t i = 0; i < of.events.size(); ++i) {
+        weir::trace::event one;
+        one.kind = of.events[i].is_free ? event_kind::free : event_kind::allocate;
+        one.ticks = (of.microseconds[i] - of.microseconds.front()) * 1000;
+        one.address = of.events[i].block + 1u;
+        one.bytes = of.events[i].bytes;
+        one.stream = maker.stream(of.events[i].stream);
+        one.thread = maker.thread(0);
+        one.source = maker.source(of.name, 0);
+        maker.add(one);
     }
+    program made = maker.made();
+    made.has_addresses = false;
+    return made;
 }
 
 } // namespace replay

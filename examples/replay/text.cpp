@@ -39,6 +39,22 @@ std::string in_bytes(std::uint64_t bytes) {
     return with_digits(amount, amount < 9.995 ? 2 : 1) + " " + unit;
 }
 
+std::size_t character_bytes(std::string_view text) {
+    auto const byte = [&](std::size_t at) -> unsigned {
+        return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+    };
+    unsigned const first = byte(0);
+    if (first < 0x80)
+        return 1;
+    std::size_t const bytes = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80; // each character has one spelling
+    unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;  // no surrogates, nothing above U+10FFFF
+    for (std::size_t at = 1; at < bytes; ++at, least = 0x80, most = 0xbf)
+        if (byte(at) < least || byte(at) > most)
+            return 0;
+    return bytes;
+}
+
 std::string first_lines(std::string const& text, std::size_t most) {
     std::size_t end = 0;
     for (; most != 0 && end < text.size(); --most)

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace replay {
 
@@ -17,6 +18,9 @@ std::string in_bytes(std::uint64_t bytes);
 
 /// 1.0703 as '1.070', with that many digits after the point.
 std::string with_digits(double number, int digits);
+
+/// The bytes of the UTF-8 character that `text` begins with; 0: there is none.
+std::size_t character_bytes(std::string_view text);
 
 /// The first `most` lines of a text, and how many are left out where there are more.
 std::string first_lines(std::string const& text, std::size_t most);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "trace.hpp"
 
+#include "json.hpp"
+#include "pickle.hpp"
 #include "recorded_trace.hpp"
 
 #include <algorithm>
@@ -211,7 +213,7 @@ private:
 
 std::string name_of(std::string const& path) {
     std::string name = path.substr(path.find_last_of('/') + 1);
-    for (std::string_view const ending : {".gz", ".csv", ".weir"})
+    for (std::string_view const ending : {".gz", ".csv", ".weir", ".pickle", ".json", ".log"})
         if (name.size() > ending.size() &&
             name.compare(name.size() - ending.size(), ending.size(), ending) == 0)
             name.resize(name.size() - ending.size());
@@ -293,7 +295,22 @@ std::string text_of(std::string const& path) {
 } // namespace
 
 trace parse_trace(std::string_view text, std::string const& path) {
-    trace result = looks_like_recording(text) ? trace_of_recording(text, path) : reader(text, path).read();
+    std::optional<program> recorded;
+    if (weir::trace::is_recording(text.data(), text.size()))
+        recorded = read_weirs(text, path);
+    else if (looks_like_pickle(text))
+        recorded = read_snapshot(text, path);
+    else if (std::string const what = looks_like(text); !what.empty())
+        throw bad_input(path + ": the file " + what);
+    else if (looks_like_json(text))
+        recorded = read_snapshot(text, path);
+    else if (looks_like_rmm_log(text))
+        recorded = read_rmm_log(text, path);
+    else if (looks_like_lifetimes(text))
+        recorded = read_lifetimes(text, path);
+    trace result = recorded ? trace_of(*recorded, path) : reader(text, path).read();
+    if (recorded)
+        result.of = std::make_shared<program const>(std::move(*recorded));
     result.name = name_of(path);
     return result;
 }

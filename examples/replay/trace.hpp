@@ -3,7 +3,8 @@
 
 // What did a program allocate and free, and when?
 //
-// A trace is one of weir's own recordings (recorded_trace.hpp), or a CSV file; either may be gzip'd. In the CSV lines that begin with '#' may come first and hold state as key=value;
+// A trace is a recorded program (program.hpp knows the formats), or a CSV file; either may be gzip'd. In the CSV lines that begin
+// with '#' may come first and hold state as key=value;
 // then the header 'op,id,bytes,stream,t_us'; then a row an event: 'a' allocates and 'f' frees the block 'id',
 // of 'bytes' bytes, on a small stream number, 't_us' microseconds after the first event. Blocks that are
 // never freed outlive the trace.
@@ -16,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,15 +40,18 @@ struct event {
     bool is_free;
 };
 
+struct program;
+
 /// A whole trace.
 struct trace {
-    std::string name; ///< the file's name without folders, '.csv', '.weir' and '.gz'
+    std::string name; ///< the file's name without folders, '.gz', and '.csv', '.weir', ...
     std::vector<event> events;
     std::vector<std::uint64_t> microseconds; ///< of each event, since the first
     std::size_t blocks = 0;                  ///< how many blocks were ever allocated
     std::size_t streams = 0;                 ///< how many streams appear
     std::uint64_t peak_requested_bytes = 0;  ///< the most bytes that were live at once
     std::string remark;                      ///< what the file lacks; "": nothing
+    std::shared_ptr<program const> of;       ///< the program, if it was recorded in more detail than CSV has; else null
 };
 
 /// Reads a trace. Throws bad_input.

@@ -94,6 +94,11 @@ std::unique_ptr<session> open_compact_device_pool(std::size_t limit_bytes) {
         weir::pool_options{}.limit(limit_bytes).name("compact_device_pool"));
 }
 
+std::unique_ptr<session> open_promised_device_pool(std::size_t limit_bytes) {
+    return std::make_unique<pool_over_upstream<weir::promised_device_pool>>(
+        weir::pool_options{}.limit(limit_bytes).name("promised_device_pool"));
+}
+
 std::unique_ptr<session> open_composed_pool(std::size_t limit_bytes) {
     return std::make_unique<pool_over_upstream<composed_pool>>(
         weir::pool_options{}.limit(limit_bytes).name("composed_pool"));

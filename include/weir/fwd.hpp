@@ -69,6 +69,8 @@ template <memory_space Space>
 class span;
 template <class Pool>
 class from_pool;
+template <class Upstream>
+class recorded;
 } // namespace upstream
 
 namespace identity {
@@ -133,6 +135,7 @@ struct nodes;
 using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
 using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
 using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
+class recorded_device_pool;
 using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
 using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
 using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;

@@ -52,13 +52,13 @@ MAY_INCLUDE = {
                      "stable"],
     "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable", "multi_device"],
     "fwd.hpp": [],
-    "recipes": CORE,
+    "recipes": [*CORE, "trace"],
     "recipes.hpp": ["recipes", "driver"],
     "make_pool.hpp": CORE + ["recipes.hpp"],
     "weir.hpp": CORE + ["recipes.hpp", "make_pool.hpp"],
     "staging.hpp": ["staging", "converting"],  # a container that only staging fills
     "stable.hpp": ["stable"],
-    "trace.hpp": ["trace", "layer"],
+    "trace.hpp": ["trace", "upstream", "layer", "recipes"],
     "multi_device.hpp": ["multi_device"],
 }
 

@@ -29,7 +29,7 @@ PY = sys.executable
 # What each stage cannot do without beside Python and what every Debian has, in the words of cmake/setup.sh; what is
 # there 'if-any' helps.
 BUILDS = "g++ cmake ninja cuda ccache-if-any"
-TESTS = f"{BUILDS} doctest zlib fmt-if-any"
+TESTS = f"{BUILDS} doctest zlib fmt-if-any json-if-any heaptrack_print-if-any memory-viz-if-any"
 NEEDS = {
     "checks": "",
     "gcc": TESTS,
@@ -48,12 +48,12 @@ NEEDS = {
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "peers": f"{BUILDS} benchmark zlib nvcc cccl rmm-if-any",
-    "examples": f"{BUILDS} zlib cli11",
+    "examples": f"{BUILDS} zlib cli11 json-if-any",
     "lines": "g++ cuda",
     "python": "g++ cuda pybind11 hatchling-if-any",
     "umbrella": "g++ nvcc valgrind",
     "reference": "g++ cmake ninja cuda doxygen",
-    "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any nvcc gpu",
+    "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any json-if-any nvcc gpu",
 }
 
 

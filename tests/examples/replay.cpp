@@ -261,7 +261,7 @@ TEST_CASE("replay: headers and state that are refused") {
     CHECK(contains(complaint("# events=1\n"), "expected the header"));
     CHECK(contains(complaint("\n"), "found ''"));
     CHECK(
-        contains(complaint("{\"json\": \"" + std::string(200, 'x') + "\"}\n"), "...'")); // long lines are cut
+        contains(complaint("<xml>" + std::string(200, 'x') + "</xml>\n"), "...'")); // long lines are cut
     CHECK(contains(complaint(std::string("\x7f\x01 binary\n")), "'?? binary'"));
     CHECK(contains(complaint("# events=three\n" + header + "a,0,8,0,0\n"), "events= is 'three'"));
     CHECK(contains(complaint("# events=3\n" + header + "a,0,8,0,0\n"), "after 1 of the 3 events"));
@@ -1026,7 +1026,7 @@ TEST_CASE("replay: CUDA failing in the middle ends the replay, and nothing is lo
     for (replay::contender const& pool : replay::contenders()) {
         CAPTURE(pool.name);
         simulated_cuda::world world;
-        bool const maps = pool.name == "device_pool" || pool.name == "compact_device_pool";
+        bool const maps = pool.name == "device_pool" || pool.name == "compact_device_pool" || pool.name == "promised_device_pool";
         char const* const call = pool.name == "driver_pool" ? "cudaMallocFromPoolAsync"
                                  : maps                     ? "cuMemCreate"
                                                             : "cudaMalloc";
@@ -1043,7 +1043,7 @@ TEST_CASE("replay: weir's pools are sound on the trace that ships, whatever the 
     CHECK(t.events.size() == 16836);
     CHECK(t.streams == 3);
     CHECK(t.peak_requested_bytes == 670425096);
-    for (std::string const name : {"device_pool", "compact_device_pool", "composed_pool"})
+    for (std::string const name : {"device_pool", "compact_device_pool", "promised_device_pool", "composed_pool"})
         for (unsigned const seed : {1u, 2u}) {
             CAPTURE(name);
             CAPTURE(seed);

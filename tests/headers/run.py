@@ -56,7 +56,7 @@ def missing(name):
 
 def used(name):
     """A line that uses what a header promises alone: a recipe's pool."""
-    pool = re.fullmatch(r"recipes/(\w+_pool)\.hpp", name)
+    pool = re.fullmatch(r"recipes/(?!recorded_)(\w+_pool)\.hpp", name)  # a recorded one takes a recorder
     if not pool or pool.group(1) == "general_device_pool":
         return ""
     return f"inline void use() {{ weir::{pool.group(1)} pool; pool.deallocate_sync(pool.allocate_sync(64), 64); }}\n"

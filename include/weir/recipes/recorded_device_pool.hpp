@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#pragma once
+
+// Which pool if the program's memory is to be recorded, with what the pool itself does for it?
+//
+// It is device_pool without its guard: layer::record around it writes down the calls, upstream::recorded inside the chunks.
+//
+// order:     as device_pool.
+// cost:      off: a load and a branch a call; on: see trace/recorder.hpp.
+// not for:   a pool that is there already: wrap layer::record around it.
+
+#include <utility>
+#include <weir/fwd.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
+#include <weir/layer/record.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/recipes/general_placement.hpp>
+#include <weir/resource/pool_options.hpp>
+#include <weir/reuse/stream_ordered.hpp>
+#include <weir/trace/recorder.hpp>
+#include <weir/upstream/recorded.hpp>
+#include <weir/upstream/virtual_memory.hpp>
+
+namespace weir {
+inline namespace v0 {
+
+/// device_pool, recorded.
+class recorded_device_pool
+    : public layer::record<pool<upstream::recorded<upstream::virtual_memory<>>, recipes::general_placement,
+                                reuse::stream_ordered<>, growth::by_holes<>>> {
+    using memory = upstream::recorded<upstream::virtual_memory<>>;
+    using recorded_pool = layer::record<pool<memory, recipes::general_placement, reuse::stream_ordered<>, growth::by_holes<>>>;
+
+public:
+    /// `to` outlives the pool. Throws as device_pool's constructor does.
+    explicit recorded_device_pool(trace::recorder& to, pool_options const& options = {})
+        : recorded_pool(to, memory(to, upstream::virtual_memory<>(options.device())), options) {}
+};
+
+} // namespace v0
+} // namespace weir
