@@ -214,12 +214,10 @@ def run_cases(book):
     running = []
     for case in sorted(on_gpu.CASES, key=lambda case: (case.quiet, -case.limit_s)):
         while running and (case.quiet or len(running) == 6):
-            done = next((pair for pair in running if pair[1].is_over()), running[0] if case.quiet else None)
-            if done:
-                running.remove(done)
-                ended(book, *done)
-            else:
-                time.sleep(0.02)
+            for pair in [pair for pair in running if pair[1].is_over()]:
+                running.remove(pair)
+                ended(book, *pair)
+            time.sleep(0.02)
         if book.has_time(case.name):
             running.append((case, begun(book, case)))
     for pair in running:

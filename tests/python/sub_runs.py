@@ -39,6 +39,7 @@ class SubRun:
 
     def __init__(self, work, limit_s):
         self.limit_s, self.began = max(2.0, limit_s), time.monotonic()
+        self.seconds = None
         self.folder = tempfile.TemporaryDirectory()
         place = pathlib.Path(self.folder.name)
         self.answer, self.printed = place / "answer", place / "printed"
@@ -64,14 +65,16 @@ class SubRun:
 
     def is_over(self):
         """It has ended, or is to be ended."""
+        passed = time.monotonic() - self.began
         done = os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return done is not None or time.monotonic() > self.began + self.limit_s + 5
+        if self.seconds is None and (done is not None or passed > self.limit_s + 5):
+            self.seconds = passed
+        return self.seconds is not None
 
     def finish(self):
         """(what it returned, None), or (None, what went wrong). What it started ends with it."""
         while not self.is_over():
             time.sleep(0.01)
-        self.seconds = time.monotonic() - self.began
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child, signal.SIGKILL)
         status = os.waitpid(self.child, 0)[1]
