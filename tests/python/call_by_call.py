@@ -16,15 +16,15 @@ NAMES = re.findall(r"^def case_(\w+)", (HERE / "torch_cases.py").read_text(), fl
 def answers(ran, allocator, folder, cases):
     """What the cases answer: a dict, and a complaint or ''. ran(words): an interpreter with these words. Where a case ends the
     process, another one goes on behind it."""
-    (folder / f"{allocator}.json").write_text("{}")
     found, left = {}, [name for name in NAMES if not cases or name in cases]
     while left:
+        (folder / f"{allocator}.json").write_text("{}")
         done = ran([HERE / "torch_cases.py", allocator, folder / f"{allocator}.json", *left])
         now = json.loads((folder / f"{allocator}.json").read_text())
         found |= now
         last = [name for name, each in now.items() if each.get("failed") == ENDED]
-        if not last and done.code:
-            return {}, tail(done.output, 30)
+        if not last and done.code != 0:
+            return found, tail(done.output, 30)
         for name in last:
             found[name]["failed"] += f":\n{tail(done.output, 30)}"
         left = left[left.index(last[0]) + 1:] if last else []
@@ -32,9 +32,10 @@ def answers(ran, allocator, folder, cases):
 
 
 def verdicts(found):
-    """(name, complaint) of each case. Where PyTorch's own allocator ends the process, what weir's answers counts."""
-    for name, ours in found["weir"].items():
-        theirs = found["native"][name]
+    """(name, complaint) of each case that both answered. Where PyTorch's own allocator ends the process, what weir's answers
+    counts."""
+    for name in [each for each in found["weir"] if each in found["native"]]:
+        ours, theirs = found["weir"][name], found["native"][name]
         ended = (theirs.get("failed") or "").startswith(ENDED)
         failed = ours.get("failed") or (None if ended else theirs.get("failed"))
         differs = not ended and ours.get("answer") != theirs.get("answer")

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Everything about Python that needs a GPU: what must hold, and the figures. Twelve minutes on an H200.
+"""Everything about Python that needs a GPU: what must hold, and the figures. A quarter of an hour on an H200.
 
-usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory] [--workloads NAME,...] [--rounds 3]
-              [--without-compact] [--minutes 7.5]
+usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory,two_cards] [--workloads NAME,...]
+              [--rounds 3] [--without-compact] [--minutes N]
 
-Writes FOLDER/python.json and FOLDER/python.txt, and prints the latter; the last line is 'N passed, N failed'. Needs PyTorch
-with CUDA, g++ and CUDA's headers; what CuPy, Numba or JAX are for is left out where they are not there, and said. Each case and
-each measurement runs in a process of its own, forked from this one, which imports PyTorch and never touches CUDA. Allocators
-take turns on each workload; each round turns their order.
+Writes FOLDER/python.json and FOLDER/python.txt as it goes, and prints the latter; the last line is 'N passed, N failed'. Needs
+PyTorch with CUDA, g++ and CUDA's headers; what CuPy, Numba, JAX, accelerate or a second card are for is left out where they are
+not there, and said. Each case and each measurement runs in a process of its own, forked from this one, which imports PyTorch and
+never touches CUDA. Allocators take turns on each workload; each round turns their order.
+
+Each part has the minutes of MINUTES, and what parts before it did not use; --minutes: all together. Each process has a limit,
+too. What finds no time is said, and the tables show what was measured.
 """
 
 import argparse
@@ -16,7 +19,6 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import select
 import shlex
 import statistics
 import subprocess
@@ -37,46 +39,16 @@ import call_by_call  # noqa: E402
 import on_gpu  # noqa: E402
 import recovery  # noqa: E402
 import trees  # noqa: E402
+import two_cards  # noqa: E402
 import weir_plugin  # noqa: E402
 import weir_torch  # noqa: E402
 import workloads  # noqa: E402
 import workshop  # noqa: E402
+from sub_runs import Clock, SubRun, forked  # noqa: E402
 
 MIB = 1 << 20
 ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
-
-
-def forked(work, limit_s=240):
-    """work() in a process of its own: (what it returned, None), or (None, what went wrong)."""
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        try:
-            answer = {"result": work()}
-        except BaseException as error:
-            answer = {"error": "".join(traceback.format_exception_only(type(error), error)) + traceback.format_exc(limit=-2)}
-        with os.fdopen(writer, "w") as sink:
-            json.dump(answer, sink)
-        os._exit(0)
-    os.close(writer)
-    text, ends = b"", time.monotonic() + limit_s
-    while True:
-        ready = select.select([reader], [], [], max(0.1, ends - time.monotonic()))[0]
-        if not ready:
-            os.kill(child, 9)
-            break
-        part = os.read(reader, 1 << 20)
-        if not part:
-            break
-        text += part
-    os.close(reader)
-    status = os.waitpid(child, 0)[1]
-    if not text:
-        return None, f"the process ended with status {status} and no answer (limit {limit_s} s)"
-    answer = json.loads(text)
-    return answer.get("result"), answer.get("error")
+MINUTES = {"calls": 1, "cases": 3, "pairs": 0.5, "recovery": 1, "trees": 3.5, "long": 1.5, "memory": 4, "two_cards": 3.6}
 
 
 def take(allocator, limit=None):
@@ -87,11 +59,11 @@ def take(allocator, limit=None):
         weir_torch.use(allocator, limit=limit)
 
 
-def held(allocator):
+def held(allocator, device=None):
     """The most bytes that were reserved."""
     if allocator in ("default", "expandable"):
-        return torch.cuda.max_memory_reserved()
-    return weir_torch.peak()["peak_reserved_bytes"]
+        return torch.cuda.max_memory_reserved(device)
+    return weir_torch.peak(device)["peak_reserved_bytes"]
 
 
 def reserved_now(allocator):
@@ -100,7 +72,13 @@ def reserved_now(allocator):
     return weir_torch.state()["reserved_bytes"]
 
 
-def measure(allocator, steps, generator):
+def median_step(times, kinds):
+    """Of the last two thirds. Steps of so many kinds take turns: of all kinds together, then."""
+    turns = [statistics.fmean(times[i:i + kinds]) for i in range(0, len(times) - kinds + 1, kinds)]
+    return statistics.median(turns[len(turns) // 3:])
+
+
+def measure(allocator, steps, generator, kinds=1):
     """Runs a workload: its losses, the time of each step, and what was held."""
     warnings.simplefilter("ignore")
     take(allocator)
@@ -116,7 +94,7 @@ def measure(allocator, steps, generator):
         losses.append(float(loss))
         began = time.perf_counter()
     return {"held_mib": held(allocator) / MIB, "device_mib": (base - torch.cuda.mem_get_info()[0]) / MIB,
-            "step_ms": statistics.median(times[len(times) // 3:]), "losses": [f"{loss:.6f}" for loss in losses]}
+            "step_ms": median_step(times, kinds), "losses": [f"{loss:.6f}" for loss in losses]}
 
 
 def measure_long(allocator, steps):
@@ -169,16 +147,33 @@ def measure_recovery(allocator, limit=4 << 30):
 class Book:
     """What was found, as lines of text and as data."""
 
-    def __init__(self):
-        self.lines, self.data, self.passed, self.failed = [], {}, 0, 0
+    def __init__(self, folder):
+        self.folder, self.data, self.passed, self.failed = folder, {}, 0, 0
+        self.clock = Clock()
+        (folder / "python.txt").write_text("")
 
     def say(self, text=""):
-        self.lines.append(text)
+        with open(self.folder / "python.txt", "a") as sink:
+            sink.write(text + "\n")
         print(text, flush=True)
+
+    def save(self):
+        self.data["seconds"] = round(self.clock.passed())
+        (self.folder / "python.json").write_text(json.dumps(self.data, indent=1))
 
     def judge(self, holds, text):
         self.passed, self.failed = self.passed + bool(holds), self.failed + (not holds)
         self.say(f"  {'holds ' if holds else 'FAILED'} {text}")
+
+    def has_time(self, what):
+        """Whether there is time for it; else says so."""
+        if self.clock.left() >= 3:
+            return True
+        self.say(f"  {what}: left out for want of time")
+        return False
+
+    def forked(self, work, limit_s):
+        return forked(work, self.clock.left(limit_s))
 
 
 def run_calls(book, folder):
@@ -187,28 +182,46 @@ def run_calls(book, folder):
     os.environ["PYTHONPATH"] = str(HERE.parents[1] / "examples/python")
     found = book.data["calls"] = {}
     for allocator in ("native", "weir"):
-        found[allocator], complaint = call_by_call.answers(lambda words: workshop.run([sys.executable, *words]), allocator,
-                                                           folder, [])
+        began = time.monotonic()
+        found[allocator], complaint = call_by_call.answers(
+            lambda words: workshop.run([sys.executable, *words], timeout=max(1, book.clock.left(90))), allocator, folder, [])
+        book.say(f"  {allocator}: {len(found[allocator])} answers in {time.monotonic() - began:.0f} s")
         if complaint:
-            return book.judge(False, f"torch_cases.py {allocator}: {complaint}")
+            book.judge(False, f"torch_cases.py {allocator}: {complaint}")
     for name, complaint in call_by_call.verdicts(found):
-        ended = (found["native"][name].get("failed") or "").startswith(call_by_call.ENDED)
-        note = "PyTorch's own ends the process" if ended else ""
+        ends = (found["native"][name].get("failed") or "").startswith(call_by_call.ENDED)
+        note = "PyTorch's own ends the process" if ends else ""
         book.judge(not complaint, f"{name:<34} {complaint or note}")
 
 
+def begun(book, case):
+    def work():
+        if not case.own:
+            take(case.pool, case.limit)
+        return case.function()
+    return SubRun(work, book.clock.left(case.limit_s))
+
+
+def ended(book, case, run):
+    result, error = run.finish()
+    book.data.setdefault("cases", {})[case.name] = error or result or "holds"
+    book.judge(error is None, f"{case.name:<28} {run.seconds:5.1f} s  {error.strip() if error else result or ''}")
+
+
 def run_cases(book):
+    """Six side by side, those that may take longest first; then those that want quiet."""
     book.say("cases")
-    found = book.data["cases"] = {}
-    for name, function, own, limit, pool in on_gpu.CASES:
-        def work(function=function, own=own, limit=limit, pool=pool):
-            if not own:
-                take(pool, limit)
-            return function()
-        began = time.monotonic()
-        result, error = forked(work)
-        found[name] = error or result or "holds"
-        book.judge(error is None, f"{name:<28} {time.monotonic() - began:5.1f} s  {error.strip() if error else result or ''}")
+    running = []
+    for case in sorted(on_gpu.CASES, key=lambda case: (case.quiet, -case.limit_s)):
+        while running and (case.quiet or len(running) == 6):
+            for pair in [pair for pair in running if pair[1].is_over()]:
+                running.remove(pair)
+                ended(book, *pair)
+            time.sleep(0.02)
+        if book.has_time(case.name):
+            running.append((case, begun(book, case)))
+    for pair in running:
+        ended(book, *pair)
 
 
 def run_pairs(book, quick):
@@ -216,7 +229,7 @@ def run_pairs(book, quick):
     library, found = build_pairs(), {}
     for allocator in ("default", *weir_plugin.POOLS):
         rounds, pairs = (3, 2000) if quick else (15, 20000)
-        found[allocator], error = forked(lambda: measure_pairs(library, allocator, rounds, pairs))
+        found[allocator], error = book.forked(lambda: measure_pairs(library, allocator, rounds, pairs), 60)
         if error:
             return book.judge(False, f"{allocator}: {error.strip()}")
     book.data["pairs_ns"] = found
@@ -231,43 +244,66 @@ def run_trees(book, quick, rounds):
     """Graph trees: compiled once, so that each allocator runs the same kernels; then measured."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()
     os.environ["TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"] = "ATEN"  # the others compile for minutes, and allocate as much
-    steps = 12 if quick else 60
-    book.data["trees"] = {}
-    for mode in trees.MODES:
-        began = time.monotonic()
-        error = forked(lambda: measure("default", 6, lambda n: trees.trained_and_asked(mode, n)), 120)[1]
-        book.say(f"\ngraph trees, {mode} (compiled in {time.monotonic() - began:.0f} s): MiB held, ms a step")
-        order, found = ("default", "expandable", "device_pool"), {}
-        for number in range(0 if error else 1 if quick else rounds):
-            for allocator in order[number % 3:] + order[:number % 3]:
-                result, error = forked(lambda: measure(allocator, steps, lambda n: trees.trained_and_asked(mode, n)), 90)
-                if error:
-                    break
-                found.setdefault(allocator, []).append(result)
-        book.data["trees"][mode] = found
+    steps, order = 2 * trees.KINDS if quick else 20 * trees.KINDS, ("default", "expandable", "device_pool")
+
+    def work(mode, allocator="default", count=trees.KINDS):
+        return lambda: measure(allocator, count, lambda n: trees.trained_and_asked(mode, n), trees.KINDS)
+
+    book.say("\ngraph trees")
+    found = book.data["trees"] = {mode: {name: [] for name in order} for mode in trees.MODES}
+    for mode, run in [(mode, SubRun(work(mode), book.clock.left(120))) for mode in trees.MODES]:
+        error = run.finish()[1]
+        book.say(f"  {mode} compiled in {run.seconds:.0f} s")
         if error:
-            book.judge(False, f"{mode}: {error.strip()}")
-            continue
-        times = {name: [each["step_ms"] for each in runs] for name, runs in found.items()}
-        held = {name: max(each["held_mib"] for each in runs) for name, runs in found.items()}
-        for name in order:
-            book.say(f"  {name:<14}{held[name]:8,.0f}   {' '.join(f'{ms:.3f}' for ms in times[name])}")
-        best = min(held["default"], held["expandable"])
-        book.judge(held["device_pool"] <= 1.1 * best,
-                   f"{mode}: held {held['device_pool'] / best:.2f} times what PyTorch's better allocator does")
-        own, ours = times["default"] + times["expandable"], statistics.median(times["device_pool"])
-        fastest = min(statistics.median(times[name]) for name in ("default", "expandable"))
-        book.judge(quick or ours <= max(1.01 * fastest, max(own)),
-                   f"{mode}: a step takes {100 * (ours / fastest - 1):+.1f} % against PyTorch's best; its runs spread "
+            book.judge(False, f"{mode}: PyTorch's own allocator: {error.strip()}")
+            del found[mode]
+    for number in range(1 if quick else rounds):
+        for mode, allocator in [(mode, name) for mode in list(found) for name in order[number % 3:] + order[:number % 3]]:
+            if not book.has_time(f"round {number + 1}, {mode}, {allocator}"):
+                continue
+            run = SubRun(work(mode, allocator, steps), book.clock.left(60))
+            result, error = run.finish()
+            if error:
+                book.judge(False, f"{mode} with {allocator}: {error.strip()}")
+                continue
+            found[mode][allocator].append(result)
+            book.say(f"  round {number + 1}, {mode:<16}{allocator:<12}{result['step_ms']:8.3f} ms a step "
+                     f"({run.seconds:.0f} s)")
+    book.say("\ngraph trees: MiB held, ms a step in each round")
+    for mode, each in found.items():
+        for name, runs in each.items():
+            book.say(f"  {mode:<16}{name:<14}{max((r['held_mib'] for r in runs), default=0):8,.0f}   "
+                     + " ".join(f"{r['step_ms']:.3f}" for r in runs))
+        judge_trees(book, mode, each, quick)
+
+
+def judge_trees(book, mode, each, quick):
+    if not all(each.values()):
+        return book.judge(False, f"{mode}: a run is missing")
+    held = {name: max(r["held_mib"] for r in runs) for name, runs in each.items()}
+    best = min(held["default"], held["expandable"])
+    book.judge(held["device_pool"] <= 1.1 * best,
+               f"{mode}: held {held['device_pool'] / best:.2f} times what PyTorch's better allocator does")
+    judge_times(book, mode, each, quick)
+    judge_losses(book, mode, each)
+
+
+def judge_times(book, name, each, quick):
+    """A step takes no longer than with PyTorch's better allocator, or as long as with its own in some run."""
+    own = [r["step_ms"] for allocator in ("default", "expandable") for r in each[allocator]]
+    ours = statistics.median(r["step_ms"] for r in each["device_pool"])
+    best = min(statistics.median(r["step_ms"] for r in each[allocator]) for allocator in ("default", "expandable"))
+    if not quick:
+        book.judge(ours <= max(1.01 * best, max(own)),
+                   f"{name}: a step takes {100 * (ours / best - 1):+.1f} % against PyTorch's best; its runs spread "
                    f"{100 * (max(own) / min(own) - 1):.1f} %")
-        judge_losses(book, mode, found)
 
 
 def run_recovery(book):
     book.say("\nwithin 4 GiB, a smaller batch after each out-of-memory error")
     found = book.data["recovery"] = {}
     for allocator in ("default", "expandable", "device_pool"):
-        found[allocator], error = forked(lambda: measure_recovery(allocator))
+        found[allocator], error = book.forked(lambda: measure_recovery(allocator), 90)
         if error:
             return book.judge(False, f"{allocator}: {error.strip()}")
         book.say(f"  {allocator:<14}accelerate {found[allocator]['accelerate']}, largest {found[allocator]['largest']} "
@@ -278,7 +314,7 @@ def run_recovery(book):
     book.judge(found["device_pool"]["again"], "the largest batch fits again, and one of 1 after it")
 
 
-def run_memory(book, quick, ends, names, rounds, allocators):
+def run_memory(book, quick, names, rounds, allocators):
     found = {name: {allocator: [] for allocator in allocators} for name in names}
     left_out = 0
     for number in range(1 if quick else rounds):
@@ -287,10 +323,10 @@ def run_memory(book, quick, ends, names, rounds, allocators):
             order = allocators if number == 0 else allocators[:3]  # the later rounds are for times
             turn = number % len(order)
             for allocator in order[turn:] + order[:turn]:
-                if time.monotonic() > ends:
+                if book.clock.left() < 3:
                     left_out += 1
                     continue
-                result, error = forked(lambda: measure(allocator, few if quick else steps, generator))
+                result, error = book.forked(lambda: measure(allocator, few if quick else steps, generator), 90)
                 if error:
                     book.judge(False, f"{name} with {allocator}: {error.strip()}")
                 else:
@@ -320,13 +356,7 @@ def judge_workload(book, name, each, quick):
     if name == "prefetching" and "compact_device_pool" in most:
         book.judge(most["compact_device_pool"] <= 0.8 * most["expandable"], f"{name}: compact_device_pool held "
                    f"{100 * (most['compact_device_pool'] / most['expandable'] - 1):+.1f} % against expandable segments")
-    own = [r["step_ms"] for allocator in ("default", "expandable") for r in each[allocator]]
-    ours = statistics.median(r["step_ms"] for r in each["device_pool"])
-    best = min(statistics.median(r["step_ms"] for r in each[allocator]) for allocator in ("default", "expandable"))
-    if not quick:
-        book.judge(ours <= max(1.01 * best, max(own)),
-                   f"{name}: a step takes {100 * (ours / best - 1):+.1f} % against PyTorch's best; its runs spread "
-                   f"{100 * (max(own) / min(own) - 1):.1f} %")
+    judge_times(book, name, each, quick)
     judge_losses(book, name, each)
 
 
@@ -350,7 +380,7 @@ def run_long(book, quick):
     book.say(f"\n{steps:,} steps of a small model with two side streams: MiB held at each tenth")
     found = book.data["long"] = {}
     for allocator in ("default", "device_pool", "compact_device_pool"):
-        result, error = forked(lambda: measure_long(allocator, steps))
+        result, error = book.forked(lambda: measure_long(allocator, steps), 120)
         if error:
             book.judge(False, f"{allocator}: {error.strip()}")
             continue
@@ -364,45 +394,102 @@ def run_long(book, quick):
                        f"{allocator}: the losses are PyTorch's own: {each['losses'][-1]}")
 
 
+def ranks(book, work, limit_s=60):
+    """work(rank, store) in a process for each card: (what they returned, None), or (None, what went wrong)."""
+    with tempfile.TemporaryDirectory() as place:
+        store = pathlib.Path(place) / "store"
+        runs = [SubRun(lambda: work(rank, store), book.clock.left(limit_s)) for rank in range(two_cards.RANKS)]
+        ended = [run.finish() for run in runs]
+    errors = [f"rank {rank}: {error.strip()}" for rank, (_, error) in enumerate(ended) if error]
+    return (None, "\n".join(errors)) if errors else ([result for result, _ in ended], None)
+
+
+def run_two_cards(book, quick, rounds):
+    book.say("\ntwo cards")
+    if (forked(lambda: torch.cuda.device_count())[0] or 0) < two_cards.RANKS:
+        return book.say("  left out: there is one card here")
+    for case in [each for each in on_gpu.CASES if each.name in ("several_devices", "tensors_for_other_processes")]:
+        ended(book, case, begun(book, case))
+    for what in (two_cards.gathered, two_cards.registered_segments, two_cards.registered_pool):
+        theirs = None
+        for allocator in ("default", "device_pool"):
+            if not book.has_time(f"{what.__name__}, {allocator}"):
+                break
+            answers, error = ranks(book, lambda rank, store: (take(allocator), what(rank, store))[1])
+            wrong = error or "; ".join(f"{found} and not {wanted}" for found, wanted in answers if found != wanted)
+            if allocator == "default":
+                theirs = wrong
+                book.say(f"         {what.__name__:<20} PyTorch's own {'fails: ' + wrong if wrong else 'holds'}")
+            else:
+                book.judge(not wrong or theirs, f"{what.__name__:<20} {wrong}")
+    order, found = ("default", "expandable", "device_pool"), {}
+    for number in range(1 if quick else rounds):
+        for kind, allocator in [(kind, name) for kind in ("fsdp2", "fsdp1") for name in order[number % 3:] + order[:number % 3]]:
+            if not book.has_time(f"round {number + 1}, {kind}, {allocator}"):
+                continue
+            began = time.monotonic()
+            answers, error = ranks(book, lambda rank, store: (take(allocator), two_cards.measure(
+                rank, store, kind, 6 if quick else 30, lambda device: held(allocator, device)))[1])
+            if error:
+                book.judge(False, f"{kind} with {allocator}: {error}")
+                continue
+            result = two_cards.together(answers)
+            found.setdefault(kind, {name: [] for name in order})[allocator].append(result)
+            book.say(f"  round {number + 1}, {kind}, {allocator:<14}{result['held_mib']:8,.0f} MiB a card, "
+                     f"{result['step_ms']:7.2f} ms a step ({time.monotonic() - began:.0f} s)")
+    book.data["two_cards"] = found
+    for kind, each in found.items():
+        judge_workload(book, kind, each, quick)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="calls,cases,pairs,recovery,trees,long,memory")
+    parser.add_argument("--only", default=",".join(MINUTES))
     parser.add_argument("--workloads", default=",".join(workloads.WORKLOADS))
     parser.add_argument("--without-compact", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=7.5)
+    parser.add_argument("--minutes", type=float)
     options = parser.parse_args()
     folder = pathlib.Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    ends = began + 60 * options.minutes
-    book = Book()
-    own = weir_torch._flags()
-    wanted = [("device_pool", own), ("device_pool", [])]  # for weir_torch.pool, and for CuPy
-    wanted += [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS]
+    book = Book(folder)
+    own, only = weir_torch._flags(), options.only.split(",")
+    wanted = [("device_pool", own + weir_torch.allocator.flags())]
     wanted += [("device_pool", own + weir_torch.allocator.flags(shares=True))]
-    with concurrent.futures.ThreadPoolExecutor() as threads:  # each waits for a compiler
-        list(threads.map(lambda each: weir_plugin.build(*each), wanted))
+    if only != ["two_cards"]:
+        wanted += [("device_pool", own), ("device_pool", [])]  # for weir_torch.pool, and for CuPy
+        wanted += [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS if pool != "device_pool"]
+    built = forked(lambda: build(wanted), 150)[1]  # it starts threads
     book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
     book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]
-    book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {time.monotonic() - began:.0f} s\n")
+    book.say(f"{book.data['device']}, PyTorch {torch.__version__}; plug-ins built in {book.clock.passed():.0f} s\n")
+    if built:
+        book.judge(False, f"a plug-in was not built: {built}")
     stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book),
               "pairs": lambda: run_pairs(book, options.quick),
               "long": lambda: run_long(book, options.quick),
               "trees": lambda: run_trees(book, options.quick, options.rounds), "recovery": lambda: run_recovery(book),
-              "memory": lambda: run_memory(book, options.quick, ends, options.workloads.split(","), options.rounds,
+              "two_cards": lambda: run_two_cards(book, options.quick, options.rounds),
+              "memory": lambda: run_memory(book, options.quick, options.workloads.split(","), options.rounds,
                                            ALLOCATORS[:3] if options.without_compact else ALLOCATORS)}
-    for name in options.only.split(","):
-        stages[name]()
-        book.data["seconds"] = round(time.monotonic() - began)
-        (folder / "python.json").write_text(json.dumps(book.data, indent=1))
-        (folder / "python.txt").write_text("\n".join(book.lines) + "\n")
-    book.say(f"\n{time.monotonic() - began:.0f} s")
+    scale = options.minutes / sum(MINUTES[name] for name in only) if options.minutes else 1
+    for name in only:
+        book.clock.allow(scale * MINUTES[name])
+        try:
+            stages[name]()
+        except Exception:
+            book.judge(False, f"{name}: {traceback.format_exc()}")
+        book.save()
+        book.say(f"  {name}: at {book.clock.passed():.0f} s\n")
     book.say(f"{book.passed} passed, {book.failed} failed")
-    (folder / "python.txt").write_text("\n".join(book.lines) + "\n")
     sys.exit(1 if book.failed else 0)
+
+
+def build(wanted):
+    with concurrent.futures.ThreadPoolExecutor() as threads:  # each waits for a compiler
+        list(threads.map(lambda each: weir_plugin.build(*each), wanted))
 
 
 if __name__ == "__main__":

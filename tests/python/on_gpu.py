@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import torch
 
@@ -27,9 +28,11 @@ CASES = []
 MIB = 1 << 20
 
 
-def case(own=False, limit=None, pool="device_pool"):
+def case(own=False, limit=None, pool="device_pool", quiet=False, limit_s=30):
+    """quiet: it measures time or the device's free memory, so nothing runs beside it. limit_s: what it may take."""
     def note(function):
-        CASES.append((function.__name__, function, own, limit, pool))
+        CASES.append(types.SimpleNamespace(name=function.__name__, function=function, own=own, limit=limit, pool=pool, quiet=quiet,
+                                           limit_s=limit_s))
         return function
     return note
 
@@ -279,7 +282,7 @@ def memory_fraction():
     del x, y
 
 
-@case()
+@case(quiet=True)
 def empty_cache_and_suspend():
     x = torch.arange(64 << 18, device="cuda", dtype=torch.float32)
     junk = [torch.empty(32 << 20, dtype=torch.uint8, device="cuda") for _ in range(20)]
@@ -301,7 +304,7 @@ def empty_cache_and_suspend():
     return f"suspend gave {given / MIB:.0f} MiB back"
 
 
-@case()
+@case(quiet=True)
 def several_devices():
     if torch.cuda.device_count() < 2:
         return "one device here"
@@ -385,7 +388,7 @@ def cudnn_searches():
         torch.backends.cudnn.benchmark = False
 
 
-@case()
+@case(limit_s=110)
 def compile_reduce_overhead():
     """torch.compile with graph trees: inference of several shapes, and training."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
@@ -427,7 +430,7 @@ def dead_cycles():
     return f"100 of 400 MiB, {torch.cuda.memory_stats()['num_alloc_retries']} times asked"
 
 
-@case(own=True)
+@case(own=True, quiet=True)
 def first_use():
     """With a plug-in that is built, in a process that imported PyTorch."""
     program = ("import time, torch; began = time.perf_counter(); import weir_torch; weir_torch.use(); "
@@ -458,6 +461,24 @@ def remedies():
     return ", ".join(found) or "neither accelerate nor Lightning is here"
 
 
+@case(limit="2 GiB")
+def smaller_batches():
+    """accelerate's own remedy goes on with a smaller batch."""
+    if missing("accelerate"):
+        return "left out: no accelerate here"
+    from accelerate.utils import find_executable_batch_size
+    tried = []
+
+    @find_executable_batch_size(starting_batch_size=100)
+    def work(batch):
+        tried.append(batch)
+        return torch.zeros(batch, 32 * MIB, dtype=torch.uint8, device="cuda").shape[0]
+
+    found = work()
+    require(found == tried[-1] and 32 <= found <= 64 and len(tried) > 1, f"{tried}")
+    return f"batches of {tried}, of which 64 have room"
+
+
 def missing(*names):
     """The first of these libraries that is not here, or None."""
     return next((name for name in names if importlib.util.find_spec(name) is None), None)
@@ -469,7 +490,7 @@ def weir_cupy_used(limit):
     return weir_cupy
 
 
-@case(own=True)
+@case(own=True, limit_s=60)
 def cupy_alone():
     if missing("cupy"):
         return "left out: no CuPy here"
@@ -513,7 +534,7 @@ def cupy_beside_pytorch():
     require(bool((z == 2 * x).all()) and z.data_ptr() == y.data.ptr, "through DLPack")
 
 
-@case(own=True)
+@case(own=True, limit_s=60)
 def numba_alone():
     if missing("numba"):
         return "left out: no Numba here"
@@ -528,7 +549,7 @@ def numba_alone():
     require(weir_numba.state()["reserved_bytes"] < 64 * MIB, weir_numba.report())
 
 
-@case(own=True)
+@case(own=True, limit_s=100)
 def compare():
     """weir_torch.compare on a program that trains: its verdict."""
     program = """if True:
@@ -549,7 +570,7 @@ def compare():
     return "\n" + done.stdout.rstrip()
 
 
-def printed(words, program, *arguments, limit_s=100):
+def printed(words, program, *arguments, limit_s=60):
     """What a program printed that python3 started with these words before its name; all that it started ends with it."""
     with tempfile.TemporaryDirectory() as place:
         path, wrote = pathlib.Path(place) / "program.py", pathlib.Path(place) / "wrote"
@@ -575,12 +596,12 @@ def launched(words, program):
     return printed([*words, "-m", "weir_torch", "--limit", "1G"], program)
 
 
-@case(own=True)
+@case(own=True, limit_s=100)
 def launchers():
     """torchrun, and accelerate where it is here."""
     program = """import torch
 print(torch.cuda.memory.get_allocator_backend(), torch.ones(3, device="cuda").sum().item(), torch.cuda.memory_reserved() > 0)"""
-    ways = {"torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "1"]}
+    ways = {"torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]}
     if not missing("accelerate"):
         ways["accelerate"] = ["-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1",
                               "--mixed_precision", "no", "--dynamo_backend", "no"]
@@ -590,9 +611,10 @@ print(torch.cuda.memory.get_allocator_backend(), torch.ones(3, device="cuda").su
     return ", ".join(ways)
 
 
-@case(own=True)
+@case(own=True, limit_s=100)
 def tensors_for_other_processes():
-    """torch.multiprocessing, both ways between two processes with weir, and from PyTorch's own allocator to weir."""
+    """torch.multiprocessing, both ways between two processes with weir, and from PyTorch's own allocator to weir; of two cards,
+    where they are here."""
     program = """import sys, torch, torch.multiprocessing as processes
 
 def receive(uses, tensors, answers):
@@ -603,6 +625,13 @@ def receive(uses, tensors, answers):
         assert bool((x == value).all()), x
         x += 1  # the sender sees it
         torch.cuda.synchronize()
+        del x
+        answers.put("done")
+    if torch.cuda.device_count() > 1:
+        x = tensors.get()
+        for kind in (torch.float32, torch.float16):  # copied, and by a kernel
+            there = x.to("cuda:0", kind)
+            assert x.device.index == 1 and bool((there == 5).all()), there
         del x
         answers.put("done")
     if uses:
@@ -622,13 +651,17 @@ if __name__ == "__main__":
     for value, count in ((3.0, 1000), (4.0, 40 << 20)):
         x = torch.full((count,), value, device="cuda")
         tensors.put(x)
-        assert answers.get(timeout=60) == "done" and bool((x == value + 1).all()), x
+        assert answers.get(timeout=40) == "done" and bool((x == value + 1).all()), x
+    if torch.cuda.device_count() > 1:
+        x = torch.full((9 << 20,), 5.0, device="cuda:1")
+        tensors.put(x)
+        assert answers.get(timeout=40) == "done"
     if uses:
-        y = answers.get(timeout=60)
+        y = answers.get(timeout=40)
         assert bool((y == 7).all()), y
         del y
         tensors.put("enough")
-    child.join(60)
+    child.join(20)
     torch.cuda.empty_cache()
     print("all came", child.exitcode, torch.cuda.memory_allocated() >> 20)
 """
@@ -637,7 +670,7 @@ if __name__ == "__main__":
         require("all came 0" in said, f"from {allocator}: {said[-3000:]}")
 
 
-@case(own=True)
+@case(own=True, limit_s=100)
 def nccl_registers_memory():
     """NCCL's hook, which hears of each segment; and its registration of a MemPool."""
     head = """import os, torch, torch.distributed as dist
@@ -663,7 +696,8 @@ backend.deregister_mem_pool(pool)
 """
     tail = "print('sums', before.mean().item(), last.mean().item())\ndist.destroy_process_group()"
     for hook, middle in ((1, segments), (0, pool)):
-        said = launched(["-m", "torch.distributed.run", "--nproc-per-node", "1"], head.format(hook=hook) + middle + tail)
+        said = launched(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"],
+                        head.format(hook=hook) + middle + tail)
         require("sums 1.0 2.0" in said, said)
 
 
@@ -714,7 +748,7 @@ class Bridge:
         return found, address.value, "version 1" if versioned else "before version 1"
 
 
-@case(own=True)
+@case(own=True, limit_s=60)
 def dlpack_pytorch():
     bridge = Bridge()
     x = torch.from_dlpack(bridge)
@@ -730,7 +764,7 @@ def dlpack_pytorch():
     return f"takes {given}, gives {version}"
 
 
-@case(own=True)
+@case(own=True, limit_s=60)
 def dlpack_cupy():
     if missing("cupy"):
         return "left out: no CuPy here"
@@ -747,7 +781,7 @@ def dlpack_cupy():
     return f"takes {given}, gives {version}"
 
 
-@case(own=True)
+@case(own=True, limit_s=60)
 def dlpack_jax():
     if missing("jax"):
         return "left out: no JAX here"

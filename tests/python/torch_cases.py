@@ -8,6 +8,7 @@ by torch.empty: no kernel runs.
 """
 
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -791,11 +792,13 @@ def main():
             continue
         found[name] = {"answer": None, "failed": ENDED}
         pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
+        faulthandler.dump_traceback_later(60, exit=True)
         try:
             found[name] = {"answer": json.loads(json.dumps(function()))}
         except Exception:
             found[name] = {"answer": None, "failed": traceback.format_exc()}
         gc.collect()
+    faulthandler.cancel_dump_traceback_later()
     pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
     if not ours:
         os._exit(0)  # what it counts freed already, and is 'kept_for_good', would fail now

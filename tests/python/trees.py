@@ -6,6 +6,7 @@ import torch.nn as nn
 
 MODES = ("reduce-overhead", "max-autotune")
 ROWS = (4096, 1536, 2560)
+KINDS = 2 * len(ROWS)  # of steps, which take turns
 
 
 class Layer(nn.Module):

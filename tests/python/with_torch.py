@@ -80,13 +80,12 @@ def results(python, cases):
     complaint = ("" if SIMULATED.exists() else simulated_device()) or silent_driver(python)
     if complaint:
         return [("what stands in for CUDA", complaint)]
-    found = {}
+    found, ends = {}, []
     for allocator in ("native", "weir"):
         found[allocator], complaint = answers(lambda words: with_simulated_device([python, *words]), allocator, FOLDER, cases)
-        if complaint:
-            return [(f"torch_cases.py {allocator}", complaint)]
+        ends += [(f"torch_cases.py {allocator}", complaint)] if complaint else []
     told = [] if cases else [("the page's sample", sample_of_the_page(python)), ("torch_shares.py", shares(python))]
-    return told + list(verdicts(found))
+    return ends + told + list(verdicts(found))
 
 
 def main():
