@@ -19,7 +19,7 @@ inline namespace v0 {
 namespace recipes {
 
 /// Small blocks in size classes, large ones by best fit: holds little and is fast for any mix of sizes.
-using general_placement = placement::by_size<64 * KiB, placement::bins<>, placement::best_fit<>>;
+using general_placement = placement::by_size<256 * KiB, placement::bins<>, placement::best_fit<>>;
 
 } // namespace recipes
 } // namespace v0
