@@ -1823,8 +1823,8 @@ TEST_CASE("stream_ordered: a stock goes back where it came from, but the set may
 }
 
 TEST_CASE("stream_ordered: small blocks that live long take little more memory on many streams than on one") {
-    using mapped = weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, usual<>,
-                              weir::growth::by_holes<>>;
+    using sized = weir::placement::by_size<64 * KiB, weir::placement::bins<>, weir::placement::best_fit<>>;
+    using mapped = weir::pool<weir::upstream::virtual_memory<>, sized, usual<>, weir::growth::by_holes<>>;
     struct lasting {
         void* p;
         std::size_t bytes;

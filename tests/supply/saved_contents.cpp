@@ -359,12 +359,12 @@ std::size_t pages_of(std::vector<block> const& blocks) {
     return touched.size() * 2 * MiB;
 }
 
-// Blocks of 256 KiB in 256 MiB, one of a hundred of which stays.
+// Blocks of 512 KiB, which share no slab, in 512 MiB; one of a hundred stays.
 std::vector<block> one_of_a_hundred(weir::device_pool& pool, cudaStream_t s, unsigned seed) {
     std::mt19937 draw(seed);
     std::vector<block> all, live;
     for (int i = 0; i < 1024; ++i)
-        all.push_back(take(pool, s, 256 * KiB, static_cast<unsigned char>(i)));
+        all.push_back(take(pool, s, 512 * KiB, static_cast<unsigned char>(i)));
     for (block const& each : all)
         if (draw() % 100 == 0)
             live.push_back(each);
