@@ -57,8 +57,8 @@ public:
 
     /// Blocks until the vector's stream is done, and makes the vector's size what kernels have added, as far as the view had
     /// room; what a refused 'take(count)' left empty is among that. Returns how many elements there would be if all had found
-    /// room: if that is more than the size, it did not suffice. Throws cuda_error; usage_error while the stream is captured, and
-    /// if there was no 'view'; the size has not changed then.
+    /// room: if that is more than the size, it did not suffice. Throws cuda_error; usage_error while the stream is captured,
+    /// and if there was no 'view'; the size has not changed then.
     std::size_t size_sync() {
         if (room_ == none)
             throw usage_error("weir: an append_end has nothing to read before kernels got a 'view'");
