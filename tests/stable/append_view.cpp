@@ -45,14 +45,14 @@ TEST_CASE("append_view: the end stays where no more is counted, and never comes 
         {full, {at_once, at_once + 1, 0}, full},
         {3, {at_once, at_once + 1, 5}, 8 + 2 * at_once + 1}, // exact below that
     };
-    for (auto const& [before, counts, after] : rows) {
-        CAPTURE(before);
+    for (auto const& each : rows) {
+        CAPTURE(each.before);
         int row[10] = {};
-        unsigned long long end = before;
+        unsigned long long end = each.before;
         append_view<int> const view(row, 10, &end);
-        for (unsigned long long const count : counts)
+        for (unsigned long long const count : each.counts)
             CHECK(view.take(count) == nullptr);
-        CHECK(end == after);
+        CHECK(end == each.after);
         CHECK(view.take() == nullptr);
     }
 }
