@@ -488,6 +488,24 @@ TEST_CASE("sleep_group: whichever call fails, all of a name sleep or all are awa
     CHECK(runs > 40);
 }
 
+TEST_CASE("sleep_group: a vector ends while pages are behind it that a failed copy may use, and the pages go back") {
+    std::size_t stayed = 0;
+    support::fault_sweep(
+        [] {
+            auto fresh = std::make_unique<sleepers>(2, few);
+            fresh->group->suspend("weights");
+            return fresh;
+        },
+        [](sleepers& x) { x.group->resume("weights"); },
+        [&](sleepers& x, support::struck const&) {
+            stayed += x.weights.suspended() && in_use(x.pages) == 2;
+            x.weights = stable_vector<int>(x.pages, x.stream, ints);
+            x.pages.settle();
+            CHECK(in_use(x.pages) == 0);
+        });
+    CHECK(stayed > 0);
+}
+
 TEST_CASE("sleep_group: where the host has no memory, a call throws and nothing has changed") {
     if (!support::host_memory_can_fail)
         return;

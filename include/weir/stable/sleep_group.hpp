@@ -107,8 +107,8 @@ public:
     /// uses, and then until the contents are saved. Returns how many bytes they had. Contents are what lies within a vector's
     /// size, or in blocks of a pool. With 'constant' the user promises that nothing has been written since the last time; if a
     /// vector has another size than then, or a pool other blocks, it is copied anew. Throws usage_error for a name that nobody
-    /// has, and if all of them are asleep; what the 'allocate' of `keep` throws; cuda_error; std::bad_alloc: all are awake then,
-    /// as before. (If undoing fails, too, pools may sleep, and 'resume' wakes them.)
+    /// has, and if all of them are asleep; what the 'allocate' of `keep` throws; cuda_error; std::bad_alloc: all are awake
+    /// then, as before. (If undoing fails, too, pools may sleep, and 'resume' wakes them.)
     std::size_t suspend(text const& name, contents how = contents::save) {
         forget_ended();
         base::growing_array<detail::sleeper*> const wanted = of_name(name, false);
