@@ -19,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEIR_BUILD_DIR", ROOT / "build"))
 INCLUDE = ROOT / "include"
+NCCL = ROOT / "tests/support/nccl"  # the header of the stand-in for it
 JOBS = int(os.environ.get("WEIR_JOBS", "0")) or len(os.sched_getaffinity(0))
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror"]
@@ -42,10 +43,10 @@ def cuda_include():
 
 
 def include_flags(*first):
-    """-I for weir (after the folders in 'first') and -isystem for CUDA and CCCL."""
+    """-I for weir (after the folders in 'first') and -isystem for CUDA, CCCL and the stand-in for NCCL."""
     cuda = cuda_include()
     flags = [f"-I{place}" for place in first] + [f"-I{INCLUDE}"]
-    for place in (cuda, cuda / "cccl"):
+    for place in (cuda, cuda / "cccl", NCCL):
         flags += ["-isystem", str(place)]
     return flags
 

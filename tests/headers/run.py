@@ -23,7 +23,7 @@ import tempfile
 import pathlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
-from workshop import BUILD, INCLUDE, WARNINGS, at_once, ccache, close_with, cuda_include, head, headers, include_flags, run, turn
+from workshop import BUILD, INCLUDE, NCCL, WARNINGS, at_once, ccache, close_with, cuda_include, head, headers, include_flags, run, turn
 
 HOSTILE = '#include "hostile.hpp"\n'
 STANDARDS = ["c++17", "c++20"]
@@ -36,7 +36,7 @@ def commands(compiler, standard, name, source):
     if compiler == "nvcc":
         host = ",".join(WARNINGS)
         return ccache() + ["nvcc", "-x", "cu", f"-std={standard}", "-arch=sm_90", "-c", source, "-o", source.with_suffix(".o"),
-                           "-Werror=all-warnings", f"-Xcompiler={host}", "--extended-lambda", f"-I{HERE}", f"-I{INCLUDE}"]
+                           "-Werror=all-warnings", f"-Xcompiler={host}", "--extended-lambda", f"-I{HERE}", f"-I{INCLUDE}", "-isystem", NCCL]
     flags = [f"-I{INCLUDE}"] if name.startswith(NO_CUDA) else include_flags()
     # clang++ reads '-x c++' for .cuh too; the backend's switch keeps Thrust's headers off the CUDA compiler's.
     return ccache() + [compiler, f"-std={standard}", "-O0", *WARNINGS, f"-I{HERE}", *flags,
@@ -48,7 +48,7 @@ def missing(name):
     cuda = cuda_include()
     for target in re.findall(r"#\s*include\s*<([^>]+)>", (INCLUDE / "weir" / name).read_text()):
         if re.match(r"(c10|torch|ATen|nccl)", target):
-            places = [cuda, pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include")]
+            places = [cuda, pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include"), NCCL]
             if not any((place / target).exists() for place in places):
                 return target
     return ""

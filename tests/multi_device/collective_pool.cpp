@@ -359,11 +359,16 @@ TEST_CASE("collective_pool: a pool that ends with blocks says so") {
 }
 
 namespace {
-// Refuses the second chunk of rank 1.
+// Refuses the second chunk of rank 1, and fails for the third.
 class rationed : public upstream::device {
 public:
     using device::device;
-    void* acquire(std::size_t bytes) { return device_number() == 1 && chunks_++ == 1 ? nullptr : device::acquire(bytes); }
+    void* acquire(std::size_t bytes) {
+        int const before = chunks_++;
+        if (device_number() == 1 && before == 2)
+            throw weir::usage_error("weir: rank 1 is out of order");
+        return device_number() == 1 && before == 1 ? nullptr : device::acquire(bytes);
+    }
 
 private:
     int chunks_ = 0;
@@ -395,9 +400,17 @@ TEST_CASE("collective_pool: where one rank has no room none has grown, and each 
         return;
     support::ranks ranks(2);
     std::vector<std::string> const said =
-        said_by<multi_device::collective_pool<rationed, best_fit>>(ranks, 2, [](auto& pool, int) {
+        said_by<multi_device::collective_pool<rationed, best_fit>>(ranks, 2, [](auto& pool, int rank) {
             pool.grow(2 * MiB);
             std::string const told = support::sentence_of<weir::out_of_memory>([&] { pool.grow(4 * MiB); });
+            CHECK(pool.reserved_bytes() == 2 * MiB);
+            std::string more;
+            try {
+                pool.grow(4 * MiB);
+            } catch (std::exception const& error) {
+                more = error.what();
+            }
+            CHECK_SAYS(more, rank == 1 ? "weir: rank 1 is out of order" : "rank 1 could not get its chunk; its own exception says why");
             CHECK(pool.reserved_bytes() == 2 * MiB);
             pool.grow(4 * MiB); // later there is room
             CHECK(pool.reserved_bytes() == 6 * MiB);
