@@ -12,8 +12,9 @@
 namespace replay {
 namespace {
 
-std::string cell(std::string const& text, char const* kind) {
-    return "<td" + (*kind == '\0' ? std::string() : std::string(" class=\"") + kind + '"') + ">" + text + "</td>";
+/// `name`: the column's, which stands before the cell where the page is narrow.
+std::string cell(char const* name, std::string const& text, char const* kind) {
+    return "<td data-name=\"" + std::string(name) + '"' + (*kind == '\0' ? std::string() : std::string(" class=\"") + kind + '"') + ">" + text + "</td>";
 }
 
 std::string table(comparison const& comparison) {
@@ -36,20 +37,27 @@ std::string table(comparison const& comparison) {
         std::string(is_timed ? "<th scope=\"col\">ns per operation</th>" : "") +
         "<th scope=\"col\">driver calls</th><th scope=\"col\">calls that wait</th><th "
         "scope=\"col\">failures</th></tr></thead><tbody>\n";
+    if (what.held)
+        out += "<tr class=\"recorded\"><th scope=\"row\">" + escaped(what.held->who) +
+               "<span class=\"what\">what the recorded program held itself</span></th>" +
+               cell("peak reserved", in_bytes(what.held->peak_bytes), "") +
+               cell("/ requested", with_digits(overhead(what, what.held->peak_bytes), 3), "") +
+               (is_timed ? cell("ns per operation", "\u2013", "") : "") + cell("driver calls", "\u2013", "") +
+               cell("calls that wait", "\u2013", "") + cell("failures", "\u2013", "") + "</tr>\n";
     for (result const& r : comparison.results) {
         auto const best = [&](bool is) { return is && r.failures == 0 ? "best" : ""; };
         out += "<tr><th scope=\"row\"><code>" + escaped(r.pool->name) + "</code><span class=\"what\">" +
-               escaped(r.pool->what) + "</span></th>" + "<td>" + in_bytes(r.peak.reserved_bytes) + "</td>" +
-               cell(with_digits(overhead(what, r), 3), best(r.peak.reserved_bytes == least_reserved)) +
-               (is_timed ? cell(r.ns_per_operation
+               escaped(r.pool->what) + "</span></th>" + cell("peak reserved", in_bytes(r.peak.reserved_bytes), "") +
+               cell("/ requested", with_digits(overhead(what, r), 3), best(r.peak.reserved_bytes == least_reserved)) +
+               (is_timed ? cell("ns per operation", r.ns_per_operation
                                     ? with_commas(static_cast<std::uint64_t>(std::llround(*r.ns_per_operation)))
                                     : "\u2013",
                                 best(r.ns_per_operation.value_or(-1) == shortest))
                          : "") +
-               cell(with_commas(r.driver_calls), best(r.driver_calls == fewest_calls)) +
-               cell(with_commas(r.waiting_calls) + "<span class=\"of\">in " + with_commas(r.operations) + " operations</span>",
+               cell("driver calls", with_commas(r.driver_calls), best(r.driver_calls == fewest_calls)) +
+               cell("calls that wait", with_commas(r.waiting_calls) + "<span class=\"of\">in " + with_commas(r.operations) + " operations</span>",
                     best(r.waiting_calls == fewest_waits)) +
-               cell(with_commas(r.failures), r.failures != 0 ? "bad" : "") + "</tr>\n";
+               cell("failures", with_commas(r.failures), r.failures != 0 ? "bad" : "") + "</tr>\n";
     }
     return out + "</tbody></table></div>\n";
 }
@@ -111,15 +119,17 @@ std::string section(comparison const& comparison, device_facts const& device, st
     std::uint64_t most_bytes = std::max<std::uint64_t>(what.peak_requested_bytes, 1);
     for (result const& r : comparison.results)
         most_bytes = std::max(most_bytes, r.peak.reserved_bytes);
+    if (what.held)
+        most_bytes = std::max(most_bytes, what.held->peak_bytes);
     return "<section id=\"trace-" + number + "\"><" + heading + ">Replay of " + escaped(what.name) + "</" +
            heading + "><p class=\"soft\">" + with_commas(what.events.size()) +
            " allocations and frees of a program on " + std::to_string(what.streams) +
            (what.streams == 1 ? " stream" : " streams") + ", which had at most " +
            in_bytes(what.peak_requested_bytes) + " live, through " +
            std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
-           " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\">" + escaped(verdict(comparison, device.is_simulated)) +
+           " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\"><b>" + escaped(point_of(comparison)) + "</b> " + escaped(verdict(comparison, device.is_simulated)) +
            "</p>\n" + table(comparison) +
-           over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + "</section>\n";
+           over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + of_program(what) + "</section>\n";
 }
 
 } // namespace

@@ -163,8 +163,8 @@ std::string chart(comparison const& comparison, std::size_t pool, std::vector<cu
                   std::uint64_t most_bytes) {
     trace const& what = *comparison.what;
     result const& r = comparison.results[pool];
-    scales const tops{most_bytes,
-                      std::max({r.peak.reserved_bytes, what.peak_requested_bytes, std::uint64_t{1}})};
+    scales const tops{most_bytes, std::max({r.peak.reserved_bytes, what.peak_requested_bytes, std::uint64_t{1},
+                                               what.held ? what.held->peak_bytes : 0})};
     std::string const words = std::string(r.pool->name) + ": held at most " +
                               in_bytes(r.peak.reserved_bytes) + " from the driver; " +
                               in_bytes(what.peak_requested_bytes) + " were requested at the peak; " +
@@ -177,6 +177,13 @@ std::string chart(comparison const& comparison, std::size_t pool, std::vector<cu
                       "\">" + for_each_scale(tops, y_grid);
     for (curves const& drawn : both)
         out += picture(drawn, pool, r, what, tops);
+    if (what.held)
+        out += for_each_scale(tops, [&](std::uint64_t top_bytes) {
+            std::string const y = y_at(std::min(what.held->peak_bytes, top_bytes), top_bytes);
+            return "<line class=\"recorded\" x1=\"" + std::to_string(left) + "\" x2=\"" +
+                   std::to_string(left + static_cast<int>(columns)) + "\" y1=\"" + y + "\" y2=\"" + y + "\"><title>" +
+                   escaped(what.held->who) + ": " + in_bytes(what.held->peak_bytes) + "</title></line>";
+        });
     return out + "<line class=\"cursor\" y1=\"" + std::to_string(top) + "\" y2=\"" +
            std::to_string(top + height) + "\"/></svg></div>\n";
 }
@@ -227,7 +234,9 @@ std::string over_time(comparison const& comparison, std::uint64_t most_bytes, st
         choice("Horizontal axis", "axis-" + number, "by time", "choose-events", "by event") +
         "</div></header>\n<div class=\"key\"><span><i class=\"live\"></i>requested by the program</span><span><i "
         "class=\"held\"></i>held beyond that</span><span><i class=\"line\"></i>reserved by the pool</span><span><i "
-        "class=\"call\"></i>a driver call</span><span><i class=\"wait\"></i>a call that waits</span></div><div "
+        "class=\"call\"></i>a driver call</span><span><i class=\"wait\"></i>a call that waits</span>" +
+        (what.held ? "<span><i class=\"as-recorded\"></i>" + escaped(what.held->who) + ", at most</span>" : "") +
+        "</div><div "
         "class=\"charts\">\n";
     for (std::size_t i = 0; i < comparison.results.size(); ++i)
         out += chart(comparison, i, both, most_bytes);

@@ -20,4 +20,7 @@ std::string over_time(comparison const& comparison, std::uint64_t most_bytes, st
 /// Where the bytes went at the peak: a bar for each pool, all of one scale. `most_bytes` is not 0.
 std::string at_the_peak(comparison const& comparison, std::uint64_t most_bytes);
 
+/// What a recording says beside: who holds the peak, how long blocks live, and where they lie. "" for other traces.
+std::string of_program(trace const& what);
+
 } // namespace replay

@@ -32,11 +32,15 @@ public:
             }
             if (each.kind == event_kind::allocate)
                 begin(each);
+            count_held(each);
         }
         if (made_.events.empty())
             throw bad_input(path_ + ": the recording has no allocations; record the program again, with the recorder started");
         made_.streams = streams_.size();
         made_.remark = remark();
+        // A recording that began late lacks chunks: then nobody knows.
+        if (most_held_bytes_ != 0 && most_held_bytes_ >= made_.peak_requested_bytes && !lacks_chunks_)
+            made_.held = held_then{held_by_ + ", as recorded", most_held_bytes_};
         return std::move(made_);
     }
 
@@ -47,6 +51,17 @@ private:
         std::uint8_t stream;
     };
 
+    void count_held(weir::trace::event const& at) {
+        bool const comes = at.kind == event_kind::grow || at.kind == event_kind::extend || at.kind == event_kind::restore ||
+                           at.kind == event_kind::move_to;
+        bool const goes = at.kind == event_kind::give_back || at.kind == event_kind::withdraw || at.kind == event_kind::move_from;
+        lacks_chunks_ = lacks_chunks_ || (goes && at.bytes > held_bytes_);
+        held_bytes_ += comes ? at.bytes : 0;
+        held_bytes_ -= goes ? std::min(at.bytes, held_bytes_) : 0;
+        most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
+        if (at.kind == event_kind::allocate && held_by_.empty() && at.source < from_.sources.size())
+            held_by_ = from_.sources[at.source].name.c_str();
+    }
     void begin(weir::trace::event const& at) {
         std::uint8_t const stream = stream_of(at);
         auto const block = static_cast<std::uint32_t>(made_.blocks++);
@@ -96,6 +111,9 @@ private:
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint8_t> streams_;
     std::uint64_t live_bytes_ = 0;
     std::uint64_t unknown_frees_ = 0;
+    std::uint64_t held_bytes_ = 0, most_held_bytes_ = 0;
+    bool lacks_chunks_ = false;
+    std::string held_by_;
 };
 
 } // namespace

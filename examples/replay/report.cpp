@@ -37,10 +37,14 @@ std::string field(std::string const& text) {
 
 } // namespace
 
+double overhead(trace const& trace, std::uint64_t reserved_bytes) {
+    return trace.peak_requested_bytes
+               ? static_cast<double>(reserved_bytes) / static_cast<double>(trace.peak_requested_bytes)
+               : 0;
+}
+
 double overhead(trace const& trace, result const& result) {
-    return trace.peak_requested_bytes ? static_cast<double>(result.peak.reserved_bytes) /
-                                            static_cast<double>(trace.peak_requested_bytes)
-                                      : 0;
+    return overhead(trace, result.peak.reserved_bytes);
 }
 
 std::string as_table(comparison const& comparison, device_facts const& device) {
@@ -51,6 +55,9 @@ std::string as_table(comparison const& comparison, device_facts const& device) {
                              device.name + "\n\n";
     std::vector<row> rows{
         {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "calls that wait", "failures"}};
+    if (what.held)
+        rows.push_back({what.held->who, in_bytes(what.held->peak_bytes), with_digits(overhead(what, what.held->peak_bytes), 3), "-", "-",
+                        "-", "-"});
     for (result const& r : comparison.results)
         rows.push_back({std::string(r.pool->name), in_bytes(r.peak.reserved_bytes),
                         with_digits(overhead(what, r), 3),

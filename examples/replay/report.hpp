@@ -18,6 +18,7 @@ struct comparison {
 
 /// The peak of reserved over the peak of requested bytes.
 double overhead(trace const& trace, result const& result);
+double overhead(trace const& trace, std::uint64_t reserved_bytes);
 
 /// A table for people.
 std::string as_table(comparison const& comparison, device_facts const& device);

@@ -102,6 +102,11 @@ private:
             std::string_view const value = line_.substr(at + key.size());
             promised_events_ = number(value.substr(0, value.find_first_of(between)), "events=");
         }
+        constexpr std::string_view held = "torch_peak_reserved=";
+        if (std::size_t const at = line_.find(held); at != std::string_view::npos) {
+            std::string_view const value = line_.substr(at + held.size());
+            trace_.held = held_then{"PyTorch, as recorded", number(value.substr(0, value.find_first_of(between)), "torch_peak_reserved=")};
+        }
     }
 
     std::uint64_t number(std::string_view text, char const* name) const {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -42,6 +43,12 @@ struct event {
 
 struct program;
 
+/// What the recorded program's own allocator held.
+struct held_then {
+    std::string who; ///< 'PyTorch, as recorded'
+    std::uint64_t peak_bytes = 0;
+};
+
 /// A whole trace.
 struct trace {
     std::string name; ///< the file's name without folders, '.gz', and '.csv', '.weir', ...
@@ -51,6 +58,7 @@ struct trace {
     std::size_t streams = 0;                 ///< how many streams appear
     std::uint64_t peak_requested_bytes = 0;  ///< the most bytes that were live at once
     std::string remark;                      ///< what the file lacks; "": nothing
+    std::optional<held_then> held;           ///< if the file says it
     std::shared_ptr<program const> of;       ///< the program, if it was recorded in more detail than CSV has; else null
 };
 

@@ -105,6 +105,27 @@ std::string against(result const& subject, std::vector<result const*> const& oth
 
 } // namespace
 
+std::string point_of(comparison const& comparison) {
+    trace const& what = *comparison.what;
+    std::string out;
+    auto const add = [&out](std::string const& more) { out += (out.empty() ? "" : "; ") + more; };
+    auto const said = [&](result const& r) {
+        std::string const times = std::string(r.pool->name) + ": " + with_digits(overhead(what, r), 2) + " \u00d7";
+        if (r.failures != 0)
+            return times + ", but it refused " + with_commas(r.failures) + " allocations";
+        return times + (r.waiting_calls == 0 ? " and never waits" : ", but " + with_commas(r.waiting_calls) + " calls that wait");
+    };
+    result const* const subject = subject_of(comparison.results);
+    if (subject)
+        add(said(*subject));
+    if (what.held)
+        add(what.held->who + ": " + with_digits(overhead(what, what.held->peak_bytes), 2) + " \u00d7");
+    for (result const& r : comparison.results)
+        if (r.pool->name == "cudaMalloc")
+            add(said(r));
+    return out.empty() ? out : out + ".";
+}
+
 std::string verdict(comparison const& comparison, bool is_simulated) {
     result const* const subject = subject_of(comparison.results);
     std::vector<result const*> others;

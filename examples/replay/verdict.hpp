@@ -19,4 +19,7 @@ namespace replay {
 /// Never empty; no markup.
 std::string verdict(comparison const& comparison, bool is_simulated);
 
+/// The point of it in a line: what device_pool held, what the recorded program held itself, and cudaMalloc.
+std::string point_of(comparison const& comparison);
+
 } // namespace replay

@@ -4,18 +4,23 @@
 //
 // heaptrack_print, and PyTorch's _memory_viz.py in build/memory_viz with python3, open the files where they are to be had.
 
+#include "../../examples/replay/contender.hpp"
 #include "../../examples/replay/convert.hpp"
 #include "../../examples/replay/document.hpp"
 #include "../../examples/replay/json.hpp"
+#include "../../examples/replay/page.hpp"
 #include "../../examples/replay/pickle.hpp"
 #include "../../examples/replay/program.hpp"
+#include "../../examples/replay/recorded_trace.hpp"
 #include "../../examples/replay/trace.hpp"
+#include "../../examples/replay/verdict.hpp"
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -279,4 +284,40 @@ TEST_CASE("formats: a file that nobody knows gets a sentence that says what it l
 TEST_CASE("formats: only known endings are written") {
     CHECK_THROWS_WITH_AS(static_cast<void>(replay::converted(replay::trace{}, "a.xml")),
                          doctest::Contains("does not say by its ending"), replay::bad_input);
+}
+
+TEST_CASE("formats: the page says who holds the peak, how long blocks live, and where they lie") {
+    replay::program const of = sample();
+    replay::trace t = replay::trace_of(of, "a");
+    t.of = std::make_shared<replay::program const>(of);
+    replay::result r;
+    r.pool = &replay::contenders()[0];
+    r.peak.reserved_bytes = 8192;
+    r.reserved_bytes.assign(t.events.size(), 8192);
+    std::string const page = replay::as_page({{&t, {r}}}, {"a device", true}, {});
+    // At the peak, before the free: 2024 bytes of the inner call, 1000 of the outer one.
+    CHECK(contains(page, "<code>a &quot;b&quot;\n&lt;c&gt;.cpp:70000, train&lt;float&gt;</code></th><td data-name=\"live then\">1.98 "
+                         "KiB</td><td data-name=\"of the peak\">66.9 %"));
+    CHECK(contains(page, "<code>main.cpp:3, main</code></th><td data-name=\"live then\">1000 B"));
+    CHECK(contains(page, "1 ms to 10 ms</th><td data-name=\"blocks\">2<"));
+    CHECK(contains(page, "to the end</th><td data-name=\"blocks\">1<"));
+    // In the script, too, names stay text.
+    CHECK(contains(page, "\"sites\":[\"not known\",\"a \\u0022b\\u0022\\u000a\\u003cc>.cpp:70000, train\\u003cfloat>\","));
+    CHECK(contains(page, "\"bytes\":2097152,"));
+    CHECK(contains(page, "8000,18000,1024,2024,1,1,")); // the largest comes first
+    // What the recorded pool held, in the table and first in the sentence.
+    CHECK(contains(page, "<th scope=\"row\">pool, as recorded<"));
+    CHECK(contains(replay::point_of({&t, {r}}), "device_pool: 2.71 \u00d7 and never waits; pool, as recorded: 1.35 \u00d7."));
+    CHECK(contains(page, "<line class=\"recorded\""));
+}
+
+TEST_CASE("formats: what the recorded program held, where the file says it") {
+    std::string const rows = "op,id,bytes,stream,t_us\na,0,8,0,0\n";
+    replay::trace const t = replay::parse_trace("# torch_peak_reserved=4096 conf=\n" + rows, "a.csv");
+    REQUIRE(t.held.has_value());
+    CHECK(t.held->peak_bytes == 4096);
+    CHECK(t.held->who == "PyTorch, as recorded");
+    CHECK_FALSE(replay::parse_trace(rows, "a.csv").held.has_value());
+    CHECK(contains(complaint("# torch_peak_reserved=much\n" + rows), "torch_peak_reserved= is 'much'"));
+    CHECK_FALSE(replay::trace_of(sample(false), "a").held.has_value());
 }
