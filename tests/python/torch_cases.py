@@ -432,7 +432,7 @@ def case_side_stream_in_a_capture():
 def case_mem_pool():
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
-        held = block(4)
+        held = block(64)  # whole chunks, which go back alone
     outside = block(4)
     found = live(pool.id), pool.use_count(), tiled(pool.snapshot()), len(pool.snapshot())
     del held

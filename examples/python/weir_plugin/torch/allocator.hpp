@@ -33,7 +33,7 @@ class allocator final : public cuda_caching::CUDAAllocator {
 public:
     // ---- blocks
     c10::DataPtr allocate(std::size_t bytes) override {
-        device_index const device = c10::cuda::current_device();
+        auto const device = static_cast<device_index>(current_device());
         void* const p = allocate_block(device, c10::cuda::getCurrentCUDAStream(device).stream(), bytes);
         return {p, p, &free_block, c10::Device(c10::DeviceType::CUDA, device)};
     }
@@ -43,11 +43,11 @@ public:
                          "cudaMemcpyAsync");
     }
     void* raw_alloc(std::size_t bytes) override {
-        device_index const device = c10::cuda::current_device();
+        auto const device = static_cast<device_index>(current_device());
         return allocate_block(device, c10::cuda::getCurrentCUDAStream(device).stream(), bytes);
     }
     void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override {
-        return allocate_block(c10::cuda::current_device(), stream, bytes);
+        return allocate_block(current_device(), stream, bytes);
     }
     void raw_delete(void* p) override { free_block(p); }
     void recordStream(c10::DataPtr const& block, c10::cuda::CUDAStream stream) override {

@@ -13,6 +13,7 @@
 #include "snapshot.hpp"
 
 #include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cstddef>
 #include <cstdio>
@@ -23,6 +24,11 @@
 namespace weir_plugin::torch {
 
 constexpr std::size_t pool_alignment = counted_pool::default_alignment;
+
+/// The device that is current, as c10 sees it. A machine of one device has no other.
+inline int current_device() {
+    return several_devices() ? c10::cuda::current_device() : 0;
+}
 
 /// The memory of a device, with its private chunks noted.
 inline device_memory& memory_of_tensors(int device) {
@@ -39,24 +45,6 @@ inline device_memory& memory_of_tensors(int device) {
     }
     return own;
 }
-
-/// What chunks that come meanwhile are for.
-class allocation_scope {
-public:
-    allocation_scope(context const& where, cudaStream_t stream) : before_{std::move(told().where), told().stream} {
-        told().where = where;
-        told().stream = stream;
-    }
-    allocation_scope(allocation_scope const&) = delete;
-    allocation_scope& operator=(allocation_scope const&) = delete;
-    ~allocation_scope() {
-        told().where = std::move(before_.first);
-        told().stream = before_.second;
-    }
-
-private:
-    std::pair<context, cudaStream_t> before_;
-};
 
 [[noreturn]] inline void throw_out_of_memory(device_memory& own, int device, cudaStream_t stream, std::size_t bytes, mempool id,
                                              context const& where) {
@@ -80,7 +68,7 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
     if (bytes == 0)
         return nullptr;
     device_memory& own = memory_of_tensors(device);
-    context const where = settings_of_history().gather(caching::RecordContext::STATE);
+    context const where = history_settings::gather(caching::RecordContext::STATE);
     pool_id id{0, 0};
     void* p = nullptr;
     {
@@ -100,14 +88,14 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
         throw_out_of_memory(own, device, stream, bytes, id, where);
     std::size_t const taken =
         id == pool_id{0, 0} ? pool_parts::placement::rounded(bytes, pool_alignment) : private_memory::rounded(bytes);
-    std::pair<std::size_t, std::size_t> now;
+    ledger::totals now;
     try {
         now = ledger_of(device).allocated({reinterpret_cast<std::size_t>(p), bytes, taken, stream, id}, where);
     } catch (...) {
         give(own, p, bytes, stream);
         throw;
     }
-    c10::reportMemoryUsageToProfiler(p, static_cast<std::int64_t>(taken), now.first, now.second,
+    c10::reportMemoryUsageToProfiler(p, static_cast<std::int64_t>(taken), now.allocated_bytes, now.reserved_bytes,
                                      c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
     if (c10::impl::PyInterpreter const* const trace = c10::impl::GPUTrace::get_trace())
         (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(p));
@@ -128,11 +116,11 @@ int device_of_block(Find const& find) {
 
 /// Ends what the ledger knows of the block at `p`, and tells who listens. -1: there is no such block.
 inline int end_block(void* p, live_tensor& gone) {
-    context const where = settings_of_history().gather_for_free();
-    std::pair<std::size_t, std::size_t> now;
+    context const where = history_settings::gather_for_free();
+    ledger::totals now;
     int const device = device_of_block([&](int each) { return ledger_of(each).freed(p, where, gone, now); });
     if (device >= 0)
-        c10::reportMemoryUsageToProfiler(p, -static_cast<std::int64_t>(gone.bytes), now.first, now.second,
+        c10::reportMemoryUsageToProfiler(p, -static_cast<std::int64_t>(gone.bytes), now.allocated_bytes, now.reserved_bytes,
                                          c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
     return device;
 }

@@ -40,7 +40,7 @@ inline cuda_caching::CheckpointDelta restore_checkpoint(device_memory& own, int 
     if (!saved)
         throw weir::usage_error("weir: this checkpoint is of another allocator; restore what getCheckpointState gave");
     cuda_caching::CheckpointDelta delta;
-    context const where = settings_of_history().gather(caching::RecordContext::STATE);
+    context const where = history_settings::gather(caching::RecordContext::STATE);
     std::vector<live_block> const ended = own.graphs.restore(saved->id, saved->memory);
     live_tensor gone;
     for (auto const& each : ended) {
@@ -51,7 +51,8 @@ inline cuda_caching::CheckpointDelta restore_checkpoint(device_memory& own, int 
     for (live_tensor const& each : saved->tensors) {
         void* const p = reinterpret_cast<void*>(each.address);
         auto const now = ledger_of(device).allocated(each, where);
-        c10::reportMemoryUsageToProfiler(p, static_cast<std::int64_t>(each.bytes), now.first, now.second, named);
+        c10::reportMemoryUsageToProfiler(p, static_cast<std::int64_t>(each.bytes), now.allocated_bytes, now.reserved_bytes,
+                                         named);
         delta.dataptrs_allocd.emplace_back(p, p, &free_block, named);
     }
     return delta;

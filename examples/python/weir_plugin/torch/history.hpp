@@ -65,13 +65,35 @@ private:
 struct told_by_thread {
     std::vector<std::string> compiled; // what torch.compile builds now
     std::string metadata;
-    context where;                 // of the allocation under way
-    cudaStream_t stream = nullptr; // the same
 };
 inline told_by_thread& told() {
     thread_local told_by_thread mine;
     return mine;
 }
+
+/// What chunks that come meanwhile are for: the thread's innermost allocation. There is nothing to destroy in it, so that it costs
+/// the thread one address.
+class allocation_scope {
+public:
+    allocation_scope(context const& of, cudaStream_t on) noexcept : where(of), stream(on), mine_(innermost()), before_(mine_) {
+        mine_ = this;
+    }
+    allocation_scope(allocation_scope const&) = delete;
+    allocation_scope& operator=(allocation_scope const&) = delete;
+    ~allocation_scope() { mine_ = before_; }
+
+    static allocation_scope const*& innermost() noexcept {
+        thread_local allocation_scope const* now = nullptr;
+        return now;
+    }
+
+    context const& where;
+    cudaStream_t const stream;
+
+private:
+    allocation_scope const*& mine_; // of this thread
+    allocation_scope const* const before_;
+};
 
 /// What all devices share. Any thread.
 class history_settings {
@@ -91,21 +113,18 @@ public:
         level_.store(enabled ? static_cast<int>(when) : 0, std::memory_order_release);
         enabled_.store(enabled, std::memory_order_release);
     }
-    bool enabled() const noexcept { return enabled_.load(std::memory_order_relaxed); }
+    static bool enabled() noexcept { return enabled_.load(std::memory_order_relaxed); }
     bool skips(action what) const {
         std::lock_guard<std::mutex> const lock(mutex_);
         return skipped_.count(what) != 0;
     }
-    bool keeps_stacks_of_entries() const noexcept { return level_.load(std::memory_order_relaxed) >= 2; }
+    static bool keeps_stacks_of_entries() noexcept { return level_.load(std::memory_order_relaxed) >= 2; }
 
     /// The stack of this thread, if the history wants those of `what`. Call it without a lock. Throws what the recorder throws.
-    context gather(caching::RecordContext what) const {
-        if (level_.load(std::memory_order_relaxed) < static_cast<int>(what))
-            return nullptr;
-        caching::CreateContextFn const recorder = recorder_.load(std::memory_order_acquire);
-        return recorder ? recorder() : nullptr;
+    static context gather(caching::RecordContext what) {
+        return level_.load(std::memory_order_relaxed) < static_cast<int>(what) ? nullptr : recorded();
     }
-    context gather_for_free() const noexcept {
+    static context gather_for_free() noexcept {
         try {
             return gather(caching::RecordContext::ALL);
         } catch (...) { // a free does not fail for a stack
@@ -114,9 +133,14 @@ public:
     }
 
 private:
-    std::atomic<bool> enabled_{false};
-    std::atomic<int> level_{0};
-    std::atomic<caching::CreateContextFn> recorder_{nullptr};
+    [[gnu::noinline]] static context recorded() {
+        caching::CreateContextFn const recorder = recorder_.load(std::memory_order_acquire);
+        return recorder ? recorder() : nullptr;
+    }
+
+    static inline std::atomic<bool> enabled_{false};
+    static inline std::atomic<int> level_{0};
+    static inline std::atomic<caching::CreateContextFn> recorder_{nullptr};
     mutable std::mutex mutex_;
     std::set<action> skipped_;
 };
@@ -128,8 +152,8 @@ inline history_settings& settings_of_history() {
 /// The entries of one device. One thread at a time.
 class history {
 public:
-    /// Whether anybody listens: else 'note' is not to be called.
-    bool listens() const noexcept { return settings_of_history().enabled() || !trackers_.empty(); }
+    /// Whether anybody listens: else 'note' is not to be called. Any thread.
+    bool listens() const noexcept { return history_settings::enabled() || is_tracked_.load(std::memory_order_relaxed); }
 
     /// What a tracker throws is told on stderr: the memory has changed hands already.
     void note(action what, int device, std::size_t address, std::size_t bytes, cudaStream_t stream, mempool id,
@@ -149,7 +173,10 @@ public:
                                        c10::getApproximateTime(), nullptr, "N/A", text);
         });
     }
-    void track(caching::AllocatorTraceTracker tracker) { trackers_.push_back(std::move(tracker)); }
+    void track(caching::AllocatorTraceTracker tracker) {
+        trackers_.push_back(std::move(tracker));
+        is_tracked_.store(true, std::memory_order_relaxed);
+    }
     void limit(std::size_t most) { entries_.limit(most); }
     void clear() noexcept { entries_.clear(); }
     std::vector<caching::TraceEntry> list() const { return entries_.list(); }
@@ -172,6 +199,7 @@ private:
 
     ring<caching::TraceEntry> entries_;
     std::vector<caching::AllocatorTraceTracker> trackers_;
+    std::atomic<bool> is_tracked_{false};
 };
 
 } // namespace weir_plugin::torch

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// What is known of one device's memory, all under one lock?
+// What is known of one device's memory, all of one moment?
 //
-// The blocks that PyTorch has, the chunks that they lie in, the statistics and the history. Each event changes all of them at
-// once, so that a snapshot is of one moment.
+// The blocks that PyTorch has, the chunks that they lie in, the statistics and the history. A mutex is for chunks, the history
+// and snapshots; within it, or alone, a spin lock is for the blocks and the statistics. While somebody listens to each block, an
+// event takes both, and changes all at once. Whoever holds the mutex sees no chunk come or go, so each block lies in a known one.
 //
-// invariant: no pool is called with the lock held, so it may be taken with any lock of a pool held.
-// cost:      an allocation or a free takes the lock once.
+// invariant: the mutex is taken first; no pool is called with either held, so they may be taken with any lock of a pool held.
+// cost:      an allocation or a free takes the spin lock once, and the mutex while somebody listens. A snapshot holds both while
+//            it copies the notes of the blocks.
 
 #include "../devices.hpp"
 #include "history.hpp"
@@ -18,9 +20,12 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 #include <weir/base/range.hpp>
+#include <weir/base/threads/mutex.hpp>
+#include <weir/base/threads/spin_lock.hpp>
 
 namespace weir_plugin::torch {
 
@@ -35,33 +40,55 @@ using chunks = std::map<std::size_t, chunk>; // by address
 
 /// Any thread may call any member.
 class ledger {
+    using quick_guard = weir::base::lock_guard<weir::base::spin_lock>;
+
 public:
+    struct totals {
+        std::size_t allocated_bytes = 0;
+        std::size_t reserved_bytes = 0;
+    };
+
     ledger() = default;
     ledger(ledger const&) = delete;
     ledger& operator=(ledger const&) = delete;
 
-    /// A block was handed out. Returns what is allocated and reserved now. Throws std::bad_alloc before any change.
-    std::pair<std::size_t, std::size_t> allocated(live_tensor const& fresh, context const& where) {
+    /// act(statistics), act(history), act(pool chunks, private chunks), with the lock of these held.
+    template <class Act>
+    auto with_statistics(Act const& act) {
+        quick_guard const lock(quick_);
+        return act(statistics_);
+    }
+    template <class Act>
+    auto with_history(Act const& act) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        tensors_.add(fresh, where);
-        statistics_.allocated(fresh.requested_bytes, fresh.bytes);
-        note(action::ALLOC, fresh.address, fresh.bytes, fresh.stream, fresh.pool, where);
-        return {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
+        return act(history_);
+    }
+    template <class Act>
+    auto with_chunks(Act const& act) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        return act(pool_chunks_, private_chunks_);
+    }
+    /// A copy of the notes of all blocks; also within 'with_chunks'. Throws std::bad_alloc.
+    std::vector<live_tensor> blocks() const {
+        quick_guard const lock(quick_);
+        return tensors_.list();
+    }
+    std::unordered_map<std::size_t, context> contexts_of_blocks() const {
+        quick_guard const lock(quick_);
+        return tensors_.contexts();
+    }
+
+    /// A block was handed out. Returns what is allocated and reserved now. Throws std::bad_alloc before any change.
+    totals allocated(live_tensor const& fresh, context const& where) {
+        return history_.listens() ? allocated_aloud(fresh, where) : add(fresh, where);
     }
     /// PyTorch frees the block at `p`. False: it is none of this device.
-    bool freed(void const* p, context const& where, live_tensor& gone, std::pair<std::size_t, std::size_t>& now) {
-        std::lock_guard<std::mutex> const lock(mutex_);
-        if (!tensors_.take(p, gone))
-            return false;
-        statistics_.freed(gone.requested_bytes, gone.bytes);
-        now = {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
-        note(action::FREE_REQUESTED, gone.address, gone.bytes, gone.stream, gone.pool, where);
-        note(action::FREE_COMPLETED, gone.address, gone.bytes, gone.stream, gone.pool, where);
-        return true;
+    bool freed(void const* p, context const& where, live_tensor& gone, totals& now) {
+        return history_.listens() ? freed_aloud(p, where, gone, now) : take(p, gone, now);
     }
     /// What is known of the block at `p`. False: it is none of this device.
     bool find(void const* p, live_tensor& found, context* where = nullptr) const {
-        std::lock_guard<std::mutex> const lock(mutex_);
+        quick_guard const lock(quick_);
         live_tensor const* const known = tensors_.find(p);
         if (!known)
             return false;
@@ -85,43 +112,29 @@ public:
     /// There was no room.
     void refused(std::size_t device_free_bytes, std::size_t bytes, cudaStream_t stream, mempool id, context const& where) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        statistics_.out_of_memory();
+        with_statistics([](statistics& s) { s.out_of_memory(); });
         note(action::OOM, device_free_bytes, bytes, stream, id, where);
     }
     void retried() {
-        std::lock_guard<std::mutex> const lock(mutex_);
-        statistics_.retried();
+        with_statistics([](statistics& s) { s.retried(); });
     }
     void annotated([[maybe_unused]] void const* p, [[maybe_unused]] std::string const& text) {
 #if TORCH_VERSION_MINOR >= 14
         std::lock_guard<std::mutex> const lock(mutex_);
-        if (live_tensor const* const known = tensors_.find(p); known && history_.listens())
-            history_.note_annotation(action::ANNOTATE, device_, known->address, known->pool, text);
+        live_tensor known;
+        if (history_.listens() && find(p, known))
+            history_.note_annotation(action::ANNOTATE, device_, known.address, known.pool, text);
 #endif
     }
 
-    /// act(statistics), act(history), act(tensors, pool chunks, private chunks), with the lock held.
-    template <class Act>
-    auto with_statistics(Act const& act) {
-        std::lock_guard<std::mutex> const lock(mutex_);
-        return act(statistics_);
-    }
-    template <class Act>
-    auto with_history(Act const& act) {
-        std::lock_guard<std::mutex> const lock(mutex_);
-        return act(history_);
-    }
-    template <class Act>
-    auto with_blocks(Act const& act) {
-        std::lock_guard<std::mutex> const lock(mutex_);
-        return act(tensors_, pool_chunks_, private_chunks_);
-    }
     void note_snapshot(mempool id) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        note(action::SNAPSHOT, 0, statistics_.allocated_bytes(), nullptr, id, nullptr);
+        note(action::SNAPSHOT, 0, with_statistics([](statistics const& s) { return s.allocated_bytes(); }), nullptr, id,
+             nullptr);
     }
     void forget_contexts() {
         std::lock_guard<std::mutex> const lock(mutex_);
+        quick_guard const quick(quick_);
         tensors_.forget_contexts();
         for (chunks* const each : {&pool_chunks_, &private_chunks_})
             for (auto& [address, known] : *each)
@@ -131,6 +144,34 @@ public:
     int device_ = 0;
 
 private:
+    totals add(live_tensor const& fresh, context const& where) {
+        quick_guard const lock(quick_);
+        tensors_.add(fresh, where);
+        statistics_.allocated(fresh.requested_bytes, fresh.bytes);
+        return {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
+    }
+    bool take(void const* p, live_tensor& gone, totals& now) {
+        quick_guard const lock(quick_);
+        if (!tensors_.take(p, gone))
+            return false;
+        statistics_.freed(gone.requested_bytes, gone.bytes);
+        now = {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
+        return true;
+    }
+    [[gnu::noinline]] totals allocated_aloud(live_tensor const& fresh, context const& where) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        totals const now = add(fresh, where);
+        note(action::ALLOC, fresh.address, fresh.bytes, fresh.stream, fresh.pool, where);
+        return now;
+    }
+    [[gnu::noinline]] bool freed_aloud(void const* p, context const& where, live_tensor& gone, totals& now) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        if (!take(p, gone, now))
+            return false;
+        note(action::FREE_REQUESTED, gone.address, gone.bytes, gone.stream, gone.pool, where);
+        note(action::FREE_COMPLETED, gone.address, gone.bytes, gone.stream, gone.pool, where);
+        return true;
+    }
     void note(action what, std::size_t address, std::size_t bytes, cudaStream_t stream, mempool id, context const& where) {
         if (history_.listens())
             history_.note(what, device_, address, bytes, stream, id, where);
@@ -138,23 +179,28 @@ private:
 
     void change(chunks& of, weir::base::range bytes, mempool id, bool came, bool is_held) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        told_by_thread const& now = told();
+        allocation_scope const* const now = allocation_scope::innermost();
+        context const where = now ? now->where : nullptr;
         if (came)
-            of[bytes.offset] = chunk{bytes.bytes, id, numbers_++, now.where};
+            of[bytes.offset] = chunk{bytes.bytes, id, numbers_++, where};
         else
             of.erase(of.lower_bound(bytes.offset), of.lower_bound(bytes.end()));
-        if (is_held)
-            statistics_.chunk(bytes.bytes, came);
-        if (id != mempool{0, 0})
-            statistics_.private_chunk(id, bytes.bytes, came);
-        note(came ? action::SEGMENT_ALLOC : action::SEGMENT_FREE, bytes.offset, bytes.bytes, now.stream, id, now.where);
+        with_statistics([&](statistics& s) {
+            if (is_held)
+                s.chunk(bytes.bytes, came);
+            if (id != mempool{0, 0})
+                s.private_chunk(id, bytes.bytes, came);
+        });
+        note(came ? action::SEGMENT_ALLOC : action::SEGMENT_FREE, bytes.offset, bytes.bytes, now ? now->stream : nullptr, id,
+             where);
     }
 
-    mutable std::mutex mutex_; // guards the rest
+    mutable weir::base::spin_lock quick_; // guards the next two
     live_tensors tensors_;
+    statistics statistics_;
+    mutable std::mutex mutex_; // guards the rest
     chunks pool_chunks_;
     chunks private_chunks_;
-    statistics statistics_;
     history history_;
     std::int32_t numbers_ = 0;
 };

@@ -68,6 +68,7 @@ public:
         auto const found = contexts_.find(address);
         return found == contexts_.end() ? context() : found->second;
     }
+    std::unordered_map<std::size_t, context> const& contexts() const noexcept { return contexts_; }
     void forget_contexts() noexcept { contexts_.clear(); }
 
     /// All blocks, in no order. Throws std::bad_alloc.

@@ -82,7 +82,7 @@ inline descriptor descriptor_of(std::size_t address) {
 
 /// The chunks that `bytes` bytes at `address` lie in, in their order; none: it is no memory of the pool's.
 inline std::vector<chunk_name> chunks_around(int device, std::size_t address, std::size_t bytes) {
-    return ledger_of(device).with_blocks([&](live_tensors const&, chunks const& all, chunks const&) {
+    return ledger_of(device).with_chunks([&](chunks const& all, chunks const&) {
         std::vector<chunk_name> found;
         std::size_t end = address; // of what was found
         auto next = all.upper_bound(address);

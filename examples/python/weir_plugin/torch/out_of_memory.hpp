@@ -86,8 +86,7 @@ inline std::string size_text(std::size_t bytes) {
 /// The largest tensors, as a sentence; empty if there are none.
 inline std::string largest_text(ledger& of) {
     constexpr std::size_t most = 5;
-    std::vector<live_tensor> all =
-        of.with_blocks([](live_tensors const& tensors, chunks const&, chunks const&) { return tensors.list(); });
+    std::vector<live_tensor> all = of.blocks();
     std::size_t const shown = std::min(most, all.size());
     std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
                       [](live_tensor const& a, live_tensor const& b) { return a.requested_bytes > b.requested_bytes; });

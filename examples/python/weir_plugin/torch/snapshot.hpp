@@ -7,7 +7,7 @@
 // Neighbours that a block lies across are one segment: chunks are mapped side by side. What no tensor of PyTorch's has, is an
 // inactive block, also where CuPy or Numba have it.
 //
-// cost:      O(n log n) in the number of blocks, with the device's lock held.
+// cost:      O(n log n) in the number of blocks; no chunk comes or goes meanwhile.
 
 #include "ledger.hpp"
 
@@ -50,8 +50,9 @@ inline std::vector<span> spans_of(chunks const& pool_chunks, chunks const& priva
 
 /// Adds the segments of a device to `list`: all, or those of one private pool. Throws std::bad_alloc.
 inline void add_segments(int device, ledger& of, mempool only, std::vector<caching::SegmentInfo>& list) {
-    of.with_blocks([&](live_tensors const& tensors, chunks const& pool_chunks, chunks const& private_chunks) {
-        std::vector<live_tensor> blocks = tensors.list();
+    of.with_chunks([&](chunks const& pool_chunks, chunks const& private_chunks) {
+        std::vector<live_tensor> blocks = of.blocks();
+        auto const contexts = of.contexts_of_blocks();
         std::sort(blocks.begin(), blocks.end(),
                   [](live_tensor const& a, live_tensor const& b) { return a.address < b.address; });
         std::vector<span> const spans = spans_of(pool_chunks, private_chunks);
@@ -84,7 +85,8 @@ inline void add_segments(int device, ledger& of, mempool only, std::vector<cachi
                 own.size = block->bytes;
                 own.requested_size = block->requested_bytes;
                 own.allocated = own.active = true;
-                own.context_when_allocated = tensors.context_of(block->address);
+                if (auto const found = contexts.find(block->address); found != contexts.end())
+                    own.context_when_allocated = found->second;
                 segment.blocks.push_back(std::move(own));
                 segment.requested_size += block->requested_bytes;
                 segment.allocated_size += block->bytes;
