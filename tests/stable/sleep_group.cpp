@@ -416,7 +416,7 @@ TEST_CASE("sleep_group: a pool that finds no room on the device leaves the vecto
     simulated_cuda::world const world(simulated_cuda::config{}.late().with_memory(64 * MiB), support::report_all);
     sleepers x;
     weir::compact_device_pool first(weir::pool_options{}.name("first")), second(weir::pool_options{}.name("second"));
-    weir::device_vector<int> few(first, x.stream, counting(100));
+    weir::device_vector<int> little(first, x.stream, counting(100));
     weir::device_buffer many(second, x.stream, 30 * MiB);
     x.group->join("weights", first);
     x.group->join("weights", second);
@@ -432,7 +432,7 @@ TEST_CASE("sleep_group: a pool that finds no room on the device leaves the vecto
     check_cuda(cudaFree(taken), "cudaFree");
     x.group->resume("weights");
     x.check_weights();
-    CHECK(few.to_host_sync<std::vector>() == counting(100));
+    CHECK(little.to_host_sync<std::vector>() == counting(100));
 }
 
 TEST_CASE("sleep_group: whichever call fails, all of a name sleep or all are awake, and nothing is lost") {
