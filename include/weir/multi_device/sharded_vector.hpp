@@ -65,7 +65,8 @@ public:
     }
     template <class Pools, class Streams, class Sizes, class = container::detail::if_holds<Sizes, std::size_t>>
     sharded_vector(Pools& pools, Streams const& streams, Sizes const& sizes) {
-        make(pools, streams, listed(container::detail::data_of(sizes), container::detail::size_of(sizes), runtime::device_count()));
+        make(pools, streams,
+             listed(container::detail::data_of(sizes), container::detail::size_of(sizes), runtime::device_count()));
     }
 
     /// The number of elements of all shards.
