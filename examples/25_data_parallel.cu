@@ -5,7 +5,6 @@
 // 'data_parallel [ROUNDS]': more rounds are more arithmetic for as many bytes to exchange.
 // Sources: this file, as 05_thrust_sort.cu. Libraries: CCCL, and the CUDA runtime or the simulated device, with two devices.
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -18,14 +17,11 @@
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
 auto const two = (simulated_cuda::reset(simulated_cuda::config{}.with_devices(2).visible()), true); // Thrust's is the host
-constexpr std::size_t columns = 1'024, steps = 2;
-constexpr int usual_rounds = 1;
+constexpr std::size_t columns = 1'024, steps = 2, usual_rounds = 1;
 #else
-constexpr std::size_t columns = 262'144, steps = 20;
-constexpr int usual_rounds = 16;
+constexpr std::size_t columns = 262'144, steps = 20, usual_rounds = 16;
 #endif
 constexpr std::size_t layers = 16, rows = 192, batch = 8, numbers = batch * columns;
-constexpr float wanted = 0.9f, rate = 0.5f;
 using namespace weir::multi_device;
 using weir::interop::thrust::par_nosync;
 
@@ -36,29 +32,26 @@ struct input {
 };
 // A layer follows x' = w - x * x * x for a while. Each column has a weight w in each layer, which all rows share.
 struct forward {
-    float *from, *weights, pace;
-    int rounds;
+    float *from, *weights;
+    std::size_t rounds;
     __host__ __device__ void operator()(std::size_t i) const {
-        float x = from[i], w = weights[i % columns];
-        for (int round = 0; round != rounds; ++round)
-            x += pace * (w - x * x * x);
+        float x = from[i], w = weights[i % columns], pace = 0.5f / static_cast<float>(rounds);
+        for (std::size_t round = 0; round != rounds; ++round, x += pace * (w - x * x * x)) {}
         from[numbers + i] = x; // the next layer's
     }
 };
 // The slopes of the loss by what the layer gave become those by what it got; the slope by its weight is added to the gradient.
 struct backward {
-    float *slopes, *gradient, *from, *weights, pace;
-    int rounds;
+    float *slopes, *gradient;
+    forward layer; // on the way back
     bool is_last;
     __host__ __device__ void operator()(std::size_t column) const {
-        float sum = 0, w = weights[column];
+        float sum = 0, w = layer.weights[column], pace = 0.5f / static_cast<float>(layer.rounds);
         for (std::size_t i = column; i < numbers; i += columns) {
-            float x = from[i], by_x = 1, by_w = 0;
-            for (int round = 0; round != rounds; ++round) {
-                float const turn = 1 - 3 * pace * x * x;
-                by_x *= turn, by_w = by_w * turn + pace, x += pace * (w - x * x * x);
-            }
-            float const slope = is_last ? 2 * (x - wanted) / rows : slopes[i]; // of the mean of (x - wanted) * (x - wanted)
+            float x = layer.from[i], by_x = 1, by_w = 0;
+            for (std::size_t round = 0; round != layer.rounds; ++round, x += pace * (w - x * x * x))
+                by_w += pace - by_w * 3 * pace * x * x, by_x -= by_x * 3 * pace * x * x;
+            float const slope = is_last ? 2 * (x - 0.9f) / rows : slopes[i]; // of the mean of (x - 0.9f) * (x - 0.9f)
             sum += slope * by_w, slopes[i] = slope * by_x;
         }
         gradient[column] += sum;
@@ -78,26 +71,27 @@ struct trainer {
     device_streams const &work, &talk;
     int devices; // the first ones
     bool overlaps;
-    int rounds;
-    float pace = 0.5f / static_cast<float>(rounds);
+    std::size_t rounds;
     replicated<float> weights{pools, work, std::vector<float>(layers * columns, 0.5f)};
     replicated<float> gradients{pools, work, layers * columns}, values{pools, work, (layers + 1) * numbers};
     replicated<float> slopes{pools, work, numbers}, inbox{pools, talk, columns};
 
     void step() {
         gradients.zero_async();
-        std::size_t const share = rows / static_cast<std::size_t>(devices);
+        std::size_t const share = rows / unsigned(devices);
         for (std::size_t row = 0; row != share; row += batch) {
-            for (int d = 0; d != devices; ++d)
-                each(d, work, numbers, input{values[d].data(), static_cast<std::size_t>(d) * share + row});
-            for (std::size_t layer = 0; layer != layers; ++layer)
-                for (int d = 0; d != devices; ++d)
-                    each(d, work, numbers, forward{values[d].data() + layer * numbers, of(weights, d, layer), pace, rounds});
+            auto const at = [&](int d, std::size_t layer) {
+                return forward{values[d].data() + layer * numbers, of(weights, d, layer), rounds};
+            };
+            for (int d = 0; d != devices; ++d) {
+                each(d, work, numbers, input{values[d].data(), unsigned(d) * share + row});
+                for (std::size_t i = 0; i != layers; ++i)
+                    each(d, work, numbers, at(d, i));
+            }
             for (std::size_t layer = layers; layer-- != 0;) {
                 for (int d = 0; d != devices; ++d)
                     each(d, work, columns,
-                         backward{slopes[d].data(), of(gradients, d, layer), values[d].data() + layer * numbers,
-                                  of(weights, d, layer), pace, rounds, layer + 1 == layers});
+                         backward{slopes[d].data(), of(gradients, d, layer), at(d, layer), layer + 1 == layers});
                 if (overlaps && row + batch == share)
                     exchange(layer);
             }
@@ -106,32 +100,29 @@ struct trainer {
             exchange(layer);
         for (int d = 0; d != devices; ++d) {
             weir::order_after(work[d], talk[d]);
-            each(d, work, layers * columns, add{weights[d].data(), gradients[d].data(), -rate, 0, 1});
+            each(d, work, layers * columns, add{weights[d].data(), gradients[d].data(), -0.5f, 0, 1});
         }
     }
     // Each device adds up a slice of a layer's gradient, and sends the sum to the others.
     void exchange(std::size_t layer) {
-        std::size_t const parts = static_cast<std::size_t>(devices);
-        auto const begin = [&](int d) { return columns * static_cast<std::size_t>(d) / parts; };
+        unsigned const parts = unsigned(devices);
+        auto const begin = [&](int d) { return columns * unsigned(d) / parts; };
+        auto const slice = [&](int of_device, int on) { return of(gradients, on, layer) + begin(of_device); };
         auto const copy = [&](float* to, int here, float const* from, int there, std::size_t size) {
             weir::order_after(talk[here], talk[there]);
-            auto const error = cudaMemcpyPeerAsync(to, here, from, there, size * sizeof(float), talk[here]);
-            weir::check_cuda(error, "cudaMemcpyPeerAsync");
+            weir::check_cuda(cudaMemcpyPeerAsync(to, here, from, there, size * sizeof *to, talk[here]), "cudaMemcpyPeerAsync");
         };
         for (int d = 0; d != devices; ++d)
             weir::order_after(talk[d], work[d]); // which has computed this layer's gradient
         for (int d = 0; d != devices; ++d) {
             std::size_t const size = begin(d + 1) - begin(d);
-            float *const sum = of(gradients, d, layer) + begin(d), *next = inbox[d].data();
-            for (int other = 0; other != devices; ++other)
-                if (other != d)
-                    copy(next, d, of(gradients, other, layer) + begin(d), other, size), next += size;
-            each(d, talk, size, add{sum, inbox[d].data(), 1, size, parts - 1});
+            for (int i = 1; i != devices; ++i)
+                copy(inbox[d].data() + size * unsigned(i - 1), d, slice(d, (d + i) % devices), (d + i) % devices, size);
+            each(d, talk, size, add{slice(d, d), inbox[d].data(), 1, size, parts - 1});
         }
         for (int d = 0; d != devices; ++d)
-            for (int to = 0; to != devices; ++to)
-                if (float* const sum = of(gradients, d, layer) + begin(d); to != d)
-                    copy(of(gradients, to, layer) + begin(d), to, sum, d, begin(d + 1) - begin(d));
+            for (int i = 1; i != devices; ++i)
+                copy(slice(d, (d + i) % devices), (d + i) % devices, slice(d, d), d, begin(d + 1) - begin(d));
     }
     template <class Kernel>
     void each(int d, device_streams const& on, std::size_t size, Kernel const& kernel) {
@@ -142,7 +133,7 @@ struct trainer {
 };
 
 int main(int count, char** arguments) try {
-    int const rounds = count > 1 ? std::atoi(arguments[1]) : usual_rounds;
+    std::size_t const rounds = count > 1 ? std::strtoul(arguments[1], nullptr, 10) : usual_rounds;
     per_device<weir::device_pool> pools;
     device_streams const work, talk;
     std::printf("%zu layers of %zu weights, %zu rows a step\n"
@@ -151,8 +142,8 @@ int main(int count, char** arguments) try {
     bool same = true;
     for (int devices = 1; devices <= work.size(); ++devices)
         for (bool const overlaps : {false, true}) {
-            if (rows / batch % static_cast<std::size_t>(devices) != 0 || (devices == 1 && overlaps))
-                continue; // the rows do not come out even; nothing to exchange
+            if (rows / batch % unsigned(devices) != 0 || (devices == 1 && overlaps)) // uneven; nothing to exchange
+                continue;
             trainer all{pools, work, talk, devices, overlaps, rounds};
             all.step(), work.synchronize(); // the first step warms up
             auto const begin = std::chrono::steady_clock::now();
@@ -162,10 +153,10 @@ int main(int count, char** arguments) try {
             std::chrono::duration<double, std::milli> const spent = std::chrono::steady_clock::now() - begin;
             auto const learnt = all.weights[0].to_host_sync<std::vector>();
             for (int d = 1; d != devices; ++d) // each device has the same weights, to the last bit
-                same = same && all.weights[d].to_host_sync<std::vector>() == learnt;
+                same &= all.weights[d].to_host_sync<std::vector>() == learnt;
             double const sum = std::accumulate(learnt.begin(), learnt.end(), 0.0), ms = spent.count() / steps;
             alone = devices == 1 ? ms : alone, right = devices == 1 ? sum : right;
-            same = same && std::fabs(sum / right - 1) < 1e-5;
+            same &= sum < right * 1.00001 && sum > right * 0.99999;
             char const* const how = devices == 1 ? "none" : overlaps ? "while they compute" : "afterwards";
             std::printf("%7d  %-20s %10.2f %7.2f   %.6f\n", devices, how, ms, alone / ms, sum / layers / columns);
         }
