@@ -9,11 +9,13 @@
 #include <doctest/doctest.h>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <random>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <support/standard_error.hpp>
@@ -557,6 +559,33 @@ TEST_CASE("collective_pool: a channel that fails in the middle of a growth leave
         pool.grow(2 * MiB);
         CHECK(pool.reserved_bytes() == 2 * MiB);
     }
+}
+
+TEST_CASE("collective_pool: where the host has no memory a growth changes nothing, and can be tried again") {
+    if (!support::host_memory_can_fail)
+        return;
+    int failures = 0;
+    for (long left = 0;; ++left) {
+        CAPTURE(left);
+        alone here;
+        noted_chunks chunks(0);
+        pool_type pool(here.channel, {}, &chunks);
+        bool failed = false;
+        try {
+            support::failing_new const soon(left);
+            pool.grow(4 * MiB);
+        } catch (std::bad_alloc const&) {
+            failed = true;
+        }
+        CHECK(pool.reserved_bytes() == (failed ? 0 : 4 * MiB));
+        if (failed)
+            pool.grow(4 * MiB);
+        pool.deallocate_sync(pool.allocate_sync(4 * MiB), 4 * MiB);
+        if (!failed)
+            break;
+        ++failures;
+    }
+    CHECK(failures > 4);
 }
 
 TEST_CASE("collective_pool: random disagreements end in the right sentence on every rank, and none in a hang") {
