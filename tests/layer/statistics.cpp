@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <doctest/doctest.h>
+#include <memory>
 #include <random>
 #include <support/counting_pool.hpp>
 #include <support/failing_new.hpp>
@@ -339,4 +340,52 @@ TEST_CASE("statistics: an address that is handed out again before the free has r
     CHECK(pool.full_state().largest_live.size() == 1);
     pool.deallocate(weir::on_host, next, 3 * MiB);
     CHECK(pool.full_state().largest_live.empty());
+}
+
+TEST_CASE("statistics: a part of the program has a peak of its own, which nothing else disturbs") {
+    counted pool;
+    auto const live = [&](std::size_t bytes) { pool.deallocate(on_host, pool.allocate(on_host, bytes), bytes); };
+    live(1000);
+    void* const kept = pool.allocate(on_host, 10);
+    auto const outer = pool.measure();
+    CHECK(outer.peak_requested_bytes() == 10); // what is live when it begins
+    live(500);
+    {
+        auto const inner = pool.measure();
+        live(200);
+        CHECK(inner.peak_requested_bytes() == 210);
+        CHECK(outer.peak_requested_bytes() == 510);
+        pool.reset_peaks();
+        CHECK(pool.peak_requested_bytes() == 10);
+        live(100);
+        CHECK(pool.peak_requested_bytes() == 110);
+        CHECK(inner.peak_requested_bytes() == 210);
+        live(300);
+        CHECK(inner.peak_requested_bytes() == 310);
+    }
+    CHECK(outer.peak_requested_bytes() == 510);
+    CHECK(pool.peak_requested_bytes() == 310);
+    live(600);
+    CHECK(outer.peak_requested_bytes() == 610);
+    CHECK(pool.peak_requested_bytes() == 610);
+    pool.deallocate(on_host, kept, 10);
+}
+
+TEST_CASE("statistics: parts that overlap end in any order") {
+    counted pool;
+    auto const live = [&](std::size_t bytes) { pool.deallocate(on_host, pool.allocate(on_host, bytes), bytes); };
+    using region = counted::measured_region;
+    auto first = std::make_unique<region>(pool);
+    live(100);
+    auto second = std::make_unique<region>(pool);
+    live(70);
+    auto third = std::make_unique<region>(pool);
+    CHECK(first->peak_requested_bytes() == 100);
+    second.reset();
+    live(50);
+    CHECK(third->peak_requested_bytes() == 50);
+    first.reset();
+    live(60);
+    CHECK(third->peak_requested_bytes() == 60);
+    CHECK(pool.peak_requested_bytes() == 100);
 }

@@ -5,8 +5,9 @@
 //
 // The layer counts requested bytes, that is, without the pool's rounding. Compare their peak with the pool's reserved bytes
 // to see what the pool costs. 'reset_peaks' starts a new measurement and leaves the counts of live blocks (handed out and not
-// yet freed) as they are. Large live blocks are also listed, so that an out_of_memory can name the largest. Threads count in
-// shards and meet rarely (base/threads/central_count.hpp).
+// yet freed) as they are. 'measure' gives a part of the program a peak of its own, which no reset and no other part disturbs.
+// Large live blocks are also listed, so that an out_of_memory can name the largest. Threads count in shards and meet rarely
+// (base/threads/central_count.hpp).
 //
 // invariant: what was live never exceeds the peak. The peaks are exact as long as one thread calls. With several they are too
 //            high by at most 16 MiB or 1 % of the bytes, and 1024 or 1 % of the blocks, whichever is more. Totals never fall.
@@ -105,7 +106,10 @@ public:
     std::uint64_t requested_bytes() const noexcept { return bytes_.in_use(shards_, &shard::bytes); }
     std::uint64_t live_blocks() const noexcept { return blocks_.in_use(shards_, &shard::blocks); }
     /// The most bytes and blocks that were live since the last reset_peaks; see the head for how exact they are.
-    std::uint64_t peak_requested_bytes() const noexcept { return bytes_.peak(shards_, &shard::bytes); }
+    std::uint64_t peak_requested_bytes() const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return higher(earlier_peak_bytes_, bytes_.peak(shards_, &shard::bytes));
+    }
     std::uint64_t peak_live_blocks() const noexcept { return blocks_.peak(shards_, &shard::blocks); }
     /// All bytes and blocks that were ever handed out.
     std::uint64_t total_bytes() const noexcept { return sum(&shard::total_bytes); }
@@ -116,12 +120,48 @@ public:
     /// Sets the peaks to what is live at this moment, and those of the wrapped pool, if it has any. Throws what that one does.
     void reset_peaks() {
         this->pool_.reset_peaks();
+        base::lock_guard<base::mutex> const lock(mutex_);
+        begin_anew();
+        earlier_peak_bytes_ = 0;
         typename base::shards<shard>::all const locked(shards_);
-        bytes_.collect(shards_, &shard::bytes);
         blocks_.collect(shards_, &shard::blocks);
-        bytes_.reset_peak();
         blocks_.reset_peak();
     }
+
+    /// A part of the program that is measured: from its 'measure' to this object's end, which the layer outlives. Any thread.
+    class [[nodiscard]] measured_region {
+    public:
+        explicit measured_region(statistics& of) noexcept : of_(of) {
+            base::lock_guard<base::mutex> const lock(of_.mutex_);
+            of_.begin_anew();
+            next_ = of_.regions_;
+            of_.regions_ = this;
+        }
+        measured_region(measured_region const&) = delete;
+        measured_region& operator=(measured_region const&) = delete;
+        ~measured_region() {
+            base::lock_guard<base::mutex> const lock(of_.mutex_);
+            measured_region** at = &of_.regions_;
+            while (*at != this)
+                at = &(*at)->next_;
+            *at = next_;
+        }
+        /// The most requested bytes that were live at once in this part so far, by whatever thread; as exact as the layer's.
+        std::uint64_t peak_requested_bytes() const noexcept {
+            base::lock_guard<base::mutex> const lock(of_.mutex_);
+            return higher(peak_bytes_, of_.bytes_.peak(of_.shards_, &shard::bytes));
+        }
+
+    private:
+        friend class statistics;
+        statistics& of_;
+        measured_region* next_ = nullptr;
+        std::uint64_t peak_bytes_ = 0; // before the newest part began
+    };
+
+    /// Begins a part of the program that has a peak of its own: 'auto const part = pool.measure();'. Parts nest and overlap as
+    /// they like, and leave the layer's peaks as they are. Locks all shards for a moment.
+    measured_region measure() noexcept { return measured_region(*this); }
 
     /// The layer's name, or else the wrapped pool's.
     text name() const { return own_name_.empty() ? this->pool_.state().name : own_name_; }
@@ -196,6 +236,18 @@ private:
         return large_.entered();
     }
 
+    static std::uint64_t higher(std::uint64_t a, std::uint64_t b) noexcept { return a < b ? b : a; }
+    // The count's peak begins at what is live; what it was is kept for all who measure. With the mutex.
+    void begin_anew() noexcept {
+        typename base::shards<shard>::all const locked(shards_);
+        std::uint64_t const before = bytes_.peak(shards_, &shard::bytes);
+        earlier_peak_bytes_ = higher(earlier_peak_bytes_, before);
+        for (measured_region* each = regions_; each; each = each->next_)
+            each->peak_bytes_ = higher(each->peak_bytes_, before);
+        bytes_.collect(shards_, &shard::bytes);
+        bytes_.reset_peak();
+    }
+
     std::uint64_t sum(base::atomic<std::uint64_t> shard::*figure) const noexcept {
         std::uint64_t all = 0;
         for (shard const& each : shards_)
@@ -210,6 +262,8 @@ private:
     base::shards<shard> shards_;
     mutable base::mutex mutex_;
     base::live_blocks<> large_;
+    measured_region* regions_ = nullptr;    // that are open
+    std::uint64_t earlier_peak_bytes_ = 0; // before the newest part began
 };
 
 } // namespace layer
