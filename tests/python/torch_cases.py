@@ -792,7 +792,7 @@ def main():
             continue
         found[name] = {"answer": None, "failed": ENDED}
         pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
-        faulthandler.dump_traceback_later(60, exit=True)
+        faulthandler.dump_traceback_later(100, exit=True)
         try:
             found[name] = {"answer": json.loads(json.dumps(function()))}
         except Exception:
