@@ -149,7 +149,7 @@ private:
             say("%-12zu", bytes);
             for (std::vector<double> const& each : us)
                 say(" %12.2f", median(each));
-            say("\n");
+            say("%s", "\n");
         }
     }
 

@@ -50,7 +50,8 @@ private:
 
     static std::uint64_t began(value const& root) {
         std::uint64_t first = UINT64_MAX;
-        for (value const& device : root["device_traces"].elements())
+        value const devices = root["device_traces"];
+        for (value const& device : devices.elements())
             if (!device.elements().empty())
                 first = std::min(first, device.elements().front()["time_us"].number());
         return first == UINT64_MAX ? 0 : first;
@@ -97,13 +98,15 @@ private:
 
     void put_what_was_there(std::size_t device, value::list const& history) {
         std::map<std::uint64_t, piece> segments, blocks; // at the end, and by and by earlier
-        for (value const& segment : root_["segments"].elements()) {
+        value const every = root_["segments"];
+        for (value const& segment : every.elements()) {
             if (segment["device"].number() != device)
                 continue;
             std::uint64_t at = address_of(segment, "address");
             std::uint64_t const stream = segment["stream"].number();
             segments[at] = {segment["total_size"].number(), stream, 0};
-            for (value const& block : segment["blocks"].elements()) {
+            value const inside = segment["blocks"];
+            for (value const& block : inside.elements()) {
                 if (block["state"].text() == "active_allocated") {
                     value const asked = block["requested_size"];
                     blocks[at] = {(asked.is_nothing() ? block["size"] : asked).number(), stream, site_of(block)};
@@ -113,7 +116,7 @@ private:
         }
         for (std::size_t i = history.size(); i-- != 0;) {
             value const& one = history[i];
-            std::string const& action = one["action"].text();
+            std::string const action = one["action"].text();
             std::uint64_t const at = one["addr"].number();
             piece const what{one["size"].number(), one["stream"].number(), 0};
             if (action == "alloc")

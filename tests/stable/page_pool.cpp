@@ -142,10 +142,10 @@ TEST_CASE("page_pool: pages that several graphs may use go nowhere") {
             write(each, data, page);
         }
         first.reset();
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 2; ++i)
             check_cuda(cudaStreamEndCapture(streams[i], &graphs[i]), "cudaStreamEndCapture");
+        for (int i = 0; i < 2; ++i)
             check_cuda(cudaGraphInstantiate(&launched[i], graphs[i], 0), "cudaGraphInstantiate");
-        }
         check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         stable_vector<int> second(pool, s, 2 * ints);
         CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { second.append(1); }), "graphs may still use pages");
