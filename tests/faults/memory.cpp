@@ -158,7 +158,8 @@ TEST_CASE("memory: second uses that cannot be put back are waited for, also on a
 TEST_CASE("memory: a slab that was lent comes back as one, whenever the host runs out of memory") {
     if (!support::host_memory_can_fail)
         return;
-    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, weir::recipes::general_placement, stream_ordered<>,
+    using low = weir::placement::by_size<64 * weir::KiB, weir::placement::bins<>, weir::placement::best_fit<>>;
+    using mapped_pool = weir::pool<weir::upstream::virtual_memory<>, low, stream_ordered<>,
                                    support::paged_of<512, 2 * weir::MiB, 64 * weir::MiB>>;
     constexpr std::size_t large = 80 * weir::KiB;
     for (std::size_t const holes : {std::size_t{7}, std::size_t{15}, std::size_t{23}})

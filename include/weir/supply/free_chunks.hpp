@@ -13,6 +13,7 @@
 // not for:   how much to get, or which chunk should leave: chunk_supply.hpp and growth_in_place.hpp decide.
 
 #include <cstddef>
+#include <new>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/contract/placement_slot.hpp>
@@ -94,8 +95,14 @@ public:
         if constexpr (GrowsInPlace) {
             if (held_.bytes() <= keep_bytes)
                 return false;
-            for (base::range const& free : ranges())
-                any |= give_back_within(free, keep_bytes, spared);
+            try {
+                for (base::range const& free : ranges())
+                    any |= give_back_within(free, keep_bytes, spared);
+            } catch (std::bad_alloc const&) { // no memory for a list: each chunk is tried by itself
+                for (auto const* each = held_.chunks().end(); each != held_.chunks().begin() && held_.bytes() > keep_bytes;)
+                    if (base::range const chunk = *--each; !chunk.overlaps(spared) && try_take(chunk))
+                        any |= held_.release(chunk);
+            }
         } else if constexpr (contract::holds<contract::has_remove, Placement> && shows_free) {
             for (std::size_t i = held_.size(); i-- > 0 && held_.bytes() > keep_bytes;) // the largest chunk first
                 if (base::range const chunk = held_[i]; try_take(chunk))
