@@ -94,7 +94,7 @@ TEST_CASE("sharded_vector: elements move between the devices as one says") {
     sharded_vector<int> xs(pools, streams, {1000}); // all on device 0
     xs.scatter(all);
     check_shards(xs, all);
-    CHECK(xs.first(1) == 1000);
+    CHECK(xs.first(here.count - 1) == (here.count > 1 ? 1000 : 0));
     void const* const before = xs[0].data();
     xs.reshard({1000});
     CHECK(xs[0].data() == before); // a shard that keeps its elements is not touched

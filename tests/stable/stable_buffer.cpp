@@ -34,5 +34,9 @@ TEST_CASE("stable_buffer: grows where it is, and shrinks in the order of its str
         CHECK(std::as_const(bytes).data() == data);
         CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { bytes.shrink(page + 1); }),
                    "a stable buffer of 2097152 bytes cannot shrink by 2097153");
+        bytes.assign("de", 2);
+        CHECK(bytes.size() == 2);
+        bytes.copy_to_sync(read.data());
+        CHECK(read[1] == 'e');
     });
 }

@@ -81,15 +81,12 @@ private:
 
     // The same for counts of which a few would go round.
     WEIR_HOST_DEVICE unsigned long long add_many(unsigned long long count) const {
-        unsigned long long first = add(0);
-        for (;;) {
-            if (first >= full)
-                return first;
-            unsigned long long const seen = first;
+        unsigned long long first = add(0), seen = full;
+        while (first != seen && first < full) {
+            seen = first;
             first = exchange(seen, count < full - seen ? seen + count : full);
-            if (first == seen)
-                return first;
         }
+        return first;
     }
 
     // Makes the end `to` if it is `from`. Returns what it was.

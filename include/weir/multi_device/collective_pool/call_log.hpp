@@ -39,7 +39,6 @@ struct pool_call {
         return a.bytes == b.bytes && a.offset == b.offset && a.stream == b.stream && a.kind == b.kind &&
                a.alignment_log2 == b.alignment_log2;
     }
-    friend bool operator!=(pool_call const& a, pool_call const& b) noexcept { return !(a == b); }
 
     text said() const {
         text const size = base::exact_bytes_text(static_cast<std::size_t>(bytes));

@@ -63,7 +63,6 @@ public:
         return 0;
     }
 
-    placed_chunk const* begin() const noexcept { return chunks_.begin(); }
     placed_chunk const* end() const noexcept { return chunks_.end(); }
     std::size_t count() const noexcept { return chunks_.size(); }
     std::size_t bytes() const noexcept { return bytes_; }
