@@ -49,8 +49,10 @@ def path(names):
 
 def replay_page(place):
     """With no arguments: the table, and one page that needs nothing else."""
+    place = pathlib.Path(place) / "page"  # record_and_replay has written one, too
+    place.mkdir()
     done = run(["sh", ROOT / "examples/run.sh"], cwd=place, timeout=600)
-    pages = list(pathlib.Path(place).rglob("*.html"))
+    pages = list(place.rglob("*.html"))
     if done.code != 0 or "device_pool" not in done.output:
         return f"exit {done.code}:\n{tail(done.output)}"
     if len(pages) != 1:
