@@ -246,7 +246,7 @@ private:
     std::string_view rest_;
     std::string const& path_;
     document& to_;
-    std::string const none_;
+    std::string const& none_ = to_.keep({}); // the name of what bears none; values outlive this object
     std::uint64_t sign_ = 0;
     std::vector<value> stack_;
     std::vector<std::size_t> marks_;
