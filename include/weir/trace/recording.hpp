@@ -96,6 +96,12 @@ private:
         is_sound_ = is_sound_ && value < limit;
         return is_sound_ ? value : 0;
     }
+    // How many bytes belong together, of those behind the number.
+    std::size_t length_ahead() noexcept {
+        std::uint64_t const value = number();
+        is_sound_ = is_sound_ && value <= static_cast<std::size_t>(end_ - at_);
+        return is_sound_ ? static_cast<std::size_t>(value) : 0;
+    }
     std::uint32_t small_number() noexcept { return static_cast<std::uint32_t>(number_below(std::uint64_t{1} << 32)); }
     std::uint64_t scaled(bool& flag) noexcept {
         if (at_ == end_)
@@ -106,7 +112,7 @@ private:
         return value << (byte & 15);
     }
     text characters() {
-        std::size_t const count = static_cast<std::size_t>(number_below(static_cast<std::size_t>(end_ - at_) + 1));
+        std::size_t const count = length_ahead();
         struct {
             char const* first;
             std::size_t count;
@@ -118,7 +124,7 @@ private:
     }
 
     void read_record(record_kind what) {
-        std::size_t const length = static_cast<std::size_t>(number_below(static_cast<std::size_t>(end_ - at_) + 1));
+        std::size_t const length = length_ahead();
         unsigned char const* const behind = at_ + length;
         unsigned char const* const end = end_;
         end_ = behind;
