@@ -49,7 +49,7 @@ using kinds = std::vector<event_kind>;
 
 // Refuses whatever it is asked to give back or to change.
 struct stubborn {
-    static constexpr std::size_t alignment = 256;
+    [[maybe_unused]] static constexpr std::size_t alignment = 256;
     static constexpr weir::memory_space space = weir::memory_space::device;
     bool gives = false;
     bool extends() const noexcept { return true; }
