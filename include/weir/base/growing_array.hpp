@@ -40,10 +40,12 @@ public:
         other.first_ = nullptr;
         other.size_ = other.capacity_ = 0;
     }
-    growing_array& operator=(growing_array other) noexcept {
-        swap(other);
+    growing_array& operator=(growing_array&& other) noexcept { // not by value: see shared
+        growing_array taken(std::move(other));
+        swap(taken);
         return *this;
     }
+    growing_array& operator=(growing_array const& other) { return *this = growing_array(other); }
     ~growing_array() {
         clear();
         operator delete(first_);

@@ -31,12 +31,15 @@ public:
             held_->owners.fetch_add(1, memory_order_relaxed);
     }
     shared(shared&& other) noexcept : held_(other.held_) { other.held_ = nullptr; }
-    shared& operator=(shared other) noexcept {
+    // Not by value: clang++ 14 does not destroy a parameter that 'x = {}' makes in a template.
+    shared& operator=(shared&& other) noexcept {
+        shared taken(std::move(other));
         counted* const before = held_;
-        held_ = other.held_;
-        other.held_ = before;
+        held_ = taken.held_;
+        taken.held_ = before;
         return *this;
     }
+    shared& operator=(shared const& other) noexcept { return *this = shared(other); }
     ~shared() {
         if (held_ && held_->owners.fetch_sub(1, memory_order_acq_rel) == 1)
             delete held_;
