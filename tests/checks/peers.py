@@ -78,7 +78,7 @@ def main():
     print(f"peers: CUB, Thrust, CCCL {', '.join(cccl)}{''.join(', ' + each.name for each in found)}")
     results = at_once(lambda each: (f"peers: the pool of CCCL {each[0]}", with_version(*each)), list(cccl.items()))
     # RMM brings the CCCL that it was made with.
-    place = next((each.includes[1] for each in found if each.name == "rmm"), [*cccl.values()][-1])
+    place = next((each.includes[1] for each in found if each.name == "rmm"), None) or [*cccl.values()][-1]
     close_with(results + [("peers: the benches for the GPU", benches(found, place))])
 
 
