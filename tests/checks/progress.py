@@ -74,7 +74,7 @@ def of_stages(place):
             return super().write(text)
     out = Seen()
     program = "import pathlib\nprint('half of it\\n', flush=True)\nwhile not pathlib.Path('seen').exists():\n    pass\nprint('all')\nexit(3)"
-    code = watched([sys.executable, "-c", program.replace("'seen'", repr(str(place / "seen")))], place / "log",
+    code, _ = watched([sys.executable, "-c", program.replace("'seen'", repr(str(place / "seen")))], place / "log",
                    Progress("a stage", place / "log", out, seconds=0.01))
     shown, log = out.getvalue(), (place / "log").read_text()
     right = code == 3 and re.search(r"^a stage \d+ s: half of it$", shown, flags=re.M) and log == "half of it\n\nall\n"

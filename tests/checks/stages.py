@@ -9,19 +9,19 @@ usage: stages.py [--all | --ci | --gpu] [--only STAGE[,STAGE...]] [--list | --ne
 
 A stage is a command that closes with 'N passed, N failed'; its whole output goes to build/logs/STAGE.log, what it
 measured (lines that begin with the name of a figure) and what failed comes here. Stages run one after another, each
-on all cores.
+on all cores; those that use one core come last, side by side.
 """
 
 import argparse
+import concurrent.futures
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
 import time
 
-from workshop import BUILD, CLOSING, ROOT
+from workshop import BUILD, CLOSING, JOBS, ROOT
 
 PY = sys.executable
 
@@ -55,6 +55,9 @@ NEEDS = {
     "reference": "g++ cmake ninja cuda doxygen",
     "gpu": "g++ cmake ninja ccache-if-any doctest zlib-if-any fmt-if-any json-if-any nvcc gpu",
 }
+
+
+ONE_CORE = ("examples", "python", "umbrella")
 
 
 class Stage:
@@ -126,9 +129,9 @@ class Progress:
     """Shows on stderr how long a stage has been running and what its log said last: on a terminal in one line that moves, elsewhere
     in a line every ten seconds."""
 
-    def __init__(self, label, log, out=sys.stderr, seconds=None):
+    def __init__(self, label, log, out=sys.stderr, seconds=None, alone=True):
         self.label, self.log, self.out = label, log, out
-        self.moves = out.isatty()
+        self.moves = alone and out.isatty()
         self.seconds = seconds if seconds is not None else 1 if self.moves else 10
         self.began = time.monotonic()
 
@@ -148,33 +151,50 @@ class Progress:
 
 
 def watched(command, log, progress):
-    """Runs a command whose output goes into a log: its exit status."""
+    """Runs a command whose output goes into a log: its exit status, and the processor's seconds."""
     with open(log, "w") as out, subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
                                                  stderr=subprocess.STDOUT) as child:
+        shown = time.monotonic()
         while True:
-            try:
-                code = child.wait(timeout=progress.seconds)
+            ended, status, used = os.wait4(child.pid, os.WNOHANG)
+            if ended:
+                child.returncode = os.waitstatus_to_exitcode(status)
                 progress.end()
-                return code
-            except subprocess.TimeoutExpired:
+                return child.returncode, used.ru_utime + used.ru_stime
+            if time.monotonic() - shown >= progress.seconds:
                 progress.show()
+                shown = time.monotonic()
+            time.sleep(0.02)
 
 
-def perform(stage, logs, missing, label):
+def perform(stage, logs, missing, label, alone=True):
     """Runs one stage, unless something is missing: (passed, failed, wall seconds, processor seconds, output)."""
     if missing:
         return 0, 1, 0, 0, f"FAILED {stage.name} was not run: there is no {' and no '.join(missing)} here"
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
     path = logs / f"{stage.name}.log"
-    code = watched(stage.command, path, Progress(label, path))
+    code, used = watched(stage.command, path, Progress(label, path, alone=alone))
     output = path.read_text(errors="replace")
     closing = CLOSING.findall(output)
     passed, failed = map(int, closing[-1]) if closing else (0, 0)
     if code != 0 and failed == 0 or not closing:
         failed = max(failed, 1)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return passed, failed, time.monotonic() - began, used, output
+
+
+def performed(stages, logs, missing):
+    """(place in the list, stage, what 'perform' says) of each, as they end."""
+    def one(number, alone=True):
+        stage = stages[number - 1]
+        return number, stage, perform(stage, logs, missing[stage], f"[{number:>2}/{len(stages)}] {stage.name}", alone)
+
+    last = [number for number, stage in enumerate(stages, 1) if stage.name in ONE_CORE]
+    for number in range(1, len(stages) + 1):
+        if number not in last:
+            yield one(number)
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as crew:
+        for done in concurrent.futures.as_completed([crew.submit(one, number, alone=False) for number in last]):
+            yield done.result()
 
 
 def main():
@@ -196,14 +216,13 @@ def main():
         print(*dict.fromkeys(need for stage in stages for need in stage.needs))
         return
     missing = {stage: [need for need in stage.needs if need in options.lacking.split()] for stage in stages}
-    stages.sort(key=lambda stage: not missing[stage])
+    stages.sort(key=lambda stage: (not missing[stage], stage.name in ONE_CORE))
     logs = BUILD / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     all_passed = all_failed = all_used = 0
     began = time.monotonic()
-    for number, stage in enumerate(stages, 1):
+    for number, stage, (passed, failed, seconds, used, output) in performed(stages, logs, missing):
         label = f"[{number:>2}/{len(stages)}] {stage.name:<9} {stage.shows:<60}"
-        passed, failed, seconds, used, output = perform(stage, logs, missing[stage], f"[{number:>2}/{len(stages)}] {stage.name}")
         all_passed += passed
         all_failed += failed
         all_used += used
