@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <doctest/doctest.h>
+#include <type_traits>
 #include <weir/base/call_site.hpp>
 
 namespace {
@@ -27,6 +28,7 @@ TEST_CASE("call_site: is the line, the file and the function of whoever calls") 
         CHECK(std::strcmp(each.file, __FILE__) == 0);
         CHECK(std::strcmp(each.function, __func__) == 0);
     }
-    CHECK(weir::call_site{}.line == 0);
-    CHECK(*weir::call_site{}.file == '\0');
+    CHECK(weir::call_site::unknown().line == 0);
+    CHECK(*weir::call_site::unknown().file == '\0');
+    CHECK_FALSE(std::is_default_constructible_v<weir::call_site>);
 }

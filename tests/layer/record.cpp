@@ -13,6 +13,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <weir/container/buffer.hpp>
+#include <weir/container/value.hpp>
+#include <weir/container/vector.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/record.hpp>
@@ -125,7 +128,7 @@ TEST_CASE("record: 'allocate' tells the line that asks") {
     tape.start();
     unsigned const line = __LINE__ + 1;
     pool.deallocate(on_host, pool.allocate(on_host, 100), 100);
-    pool.deallocate_sync(pool.allocate(on_host, 100, 64, weir::call_site{"elsewhere.cpp", "f", 7}), 100, 64);
+    pool.deallocate_sync(pool.allocate(on_host, 100, 64, weir::call_site::of("elsewhere.cpp", "f", 7)), 100, 64);
     std::vector<event> const all = events_of(tape);
     REQUIRE(all.size() == 4);
     CHECK(tape.names()[all[0].site].line == line);
@@ -133,6 +136,67 @@ TEST_CASE("record: 'allocate' tells the line that asks") {
     CHECK(tape.names()[all[2].site].file == "elsewhere.cpp");
     CHECK(all[1].site == 0);
     CHECK(all[0].extra_bytes == weir::trace::unknown_extra);
+}
+
+TEST_CASE("record: a container's block is of the line that makes the container, or lets it grow") {
+    struct point {
+        int x, y;
+    };
+    recorder tape(1000);
+    weir::layer::record<weir::device_pool> pool(tape);
+    weir::layer::record<weir::pinned_pool> pinned(tape);
+    weir::device_pool_ref const named = pool;
+    support::scoped_stream const stream;
+    float const some[3] = {1, 2, 3};
+    std::vector<float> const host(some, some + 3);
+    weir::call_site const told = weir::call_site::of("told.cpp", "f", 7);
+    weir::device_vector<float> xs(pool, stream, 1);
+    weir::device_buffer bytes(pool, stream, 1);
+    weir::pinned_vector<point> points(pinned, stream, 1);
+    tape.start();
+    // Each lambda asks for one block.
+    auto const line_of = [&](auto const& asks) {
+        asks();
+        std::vector<unsigned> lines;
+        for (event const& each : events_of(tape))
+            if (each.kind == event_kind::allocate)
+                lines.push_back(each.site == 0 ? 0 : tape.names()[each.site].line);
+        REQUIRE(lines.size() == 1);
+        return lines[0];
+    };
+#define CHECK_LINE(...) CHECK(line_of([&] { __VA_ARGS__; }) == __LINE__)
+    CHECK_LINE(weir::device_vector<float>(pool, stream, 10));
+    CHECK_LINE(weir::device_vector<float>(named, stream, 10));
+    CHECK_LINE(weir::device_vector<float>(pool, stream, some, 3));
+    CHECK_LINE(weir::device_vector<float>(pool, stream, host));
+    CHECK_LINE(weir::device_vector<float>(pool, stream, {1, 2, 3}));
+    CHECK_LINE(weir::device_buffer(pool, stream, 10));
+    CHECK_LINE(weir::device_buffer(pool, stream, some, sizeof some));
+    CHECK_LINE(weir::device_buffer(pool, stream, xs));
+    CHECK_LINE(weir::device_value<int>(pool, stream));
+    CHECK_LINE(weir::device_value(pool, stream, 5));
+    CHECK_LINE(weir::pinned_vector<point>(pinned, stream, 3, {0, 0}));
+    CHECK_LINE(weir::pinned_value<point>(pinned, stream, {}));
+    CHECK_LINE(xs.reserve(100));
+    CHECK_LINE(xs.resize(200));
+    CHECK_LINE(xs.shrink_to_fit(); xs.resize(201));
+    CHECK_LINE(xs.append({1, 2, 3}));
+    CHECK_LINE(xs.resize(xs.capacity()); events_of(tape); xs.append(some, 3));
+    CHECK_LINE(xs.resize(xs.capacity()); events_of(tape); xs.append(host));
+    CHECK_LINE(xs.clear(); xs.shrink_to_fit(); xs.assign(host));
+    CHECK_LINE(xs.clear(); xs.shrink_to_fit(); xs.assign({1, 2, 3}));
+    CHECK_LINE(bytes.reserve(100));
+    CHECK_LINE(bytes.resize(200));
+    CHECK_LINE(bytes.append(some, sizeof some));
+    CHECK_LINE(bytes.assign(some, sizeof some); bytes.shrink_to_fit());
+    CHECK_LINE(points.push_back({1, 2}));
+    CHECK_LINE(points.resize(100, {0, 0}));
+    CHECK_LINE(pool.deallocate_sync(pool.allocate_sync(10), 10));
+    CHECK_LINE(named.deallocate(stream, named.allocate(stream, 10), 10));
+#undef CHECK_LINE
+    CHECK(line_of([&] { weir::device_vector<float>(pool, stream, 10, told); }) == 7);
+    CHECK(line_of([&] { xs.resize(1000, told); }) == 7);
+    CHECK(line_of([&] { named.deallocate(stream, named.allocate(stream, 10, 64, told), 10, 64); }) == 7);
 }
 
 TEST_CASE("record: is silent while the recorder is off, and the pool sees the same calls") {

@@ -15,17 +15,29 @@
 namespace weir {
 inline namespace v0 {
 
-/// A place in the program's source.
-struct call_site {
-    char const* file = "";
-    char const* function = "";
-    unsigned line = 0; ///< 0: not known
+/// A place in the program's source. No list in braces makes one, so that '{}' and '{0, 0}' stay what they are to overloads that
+/// take a value of another type in its place.
+class call_site {
+public:
+    char const* file;
+    char const* function;
+    unsigned line; ///< 0: not known
 
     /// The place of the call whose argument this is the default of.
     static constexpr call_site here(char const* file = __builtin_FILE(), char const* function = __builtin_FUNCTION(),
                                     unsigned line = __builtin_LINE()) noexcept {
-        return {file, function, line};
+        return of(file, function, line);
     }
+    /// One that is known from elsewhere, whose texts are literals.
+    static constexpr call_site of(char const* file, char const* function, unsigned line) noexcept {
+        return call_site(named(), file, function, line);
+    }
+    /// No place.
+    static constexpr call_site unknown() noexcept { return of("", "", 0); }
+
+private:
+    struct named {};
+    constexpr call_site(named, char const* in, char const* by, unsigned at) noexcept : file(in), function(by), line(at) {}
 };
 
 } // namespace v0

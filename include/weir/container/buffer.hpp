@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <weir/base/call_site.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/container/owned/growing_bytes.hpp>
 #include <weir/container/owned/owner.hpp>
@@ -35,27 +36,31 @@ namespace container::detail {
 /// What both kinds of buffer share. Sizes are in bytes. Members that may grow the buffer throw what the pool's 'allocate'
 /// throws. Members that copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that
 /// have to wait for each other is captured into another graph than the other, or only one is captured.
+/// `where`: the line that asks, for layer::record.
 template <memory_space Space>
 class buffer : public growing_bytes<Space> {
 public:
     /// An empty buffer that holds no memory. `stream`: any stream, but not the host (usage_error).
-    buffer(pool_ref<Space> pool, stream_ref stream) : buffer(pool, stream, 0) {}
+    buffer(pool_ref<Space> pool, stream_ref stream, call_site const& where = call_site::here())
+        : buffer(pool, stream, 0, where) {}
 
     /// `bytes` bytes, not initialised. They are aligned as the pool aligns by default (256 bytes for device pools, less if
     /// the pool's slabs have smaller blocks).
-    buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes)
-        : growing_bytes<Space>(pool, stream, bytes, 1) {}
+    buffer(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, call_site const& where = call_site::here())
+        : growing_bytes<Space>(pool, stream, bytes, 1, where) {}
 
     /// A copy of `bytes` bytes at `source`; see 'assign'.
-    buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes)
-        : buffer(pool, stream, 0) {
-        assign(source, bytes);
+    buffer(pool_ref<Space> pool, stream_ref stream, void const* source, std::size_t bytes,
+           call_site const& where = call_site::here())
+        : buffer(pool, stream, 0, where) {
+        assign(source, bytes, where);
     }
 
     /// A copy of another container, of any pool and stream; see 'assign'.
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
-    buffer(pool_ref<Space> pool, stream_ref stream, Owner const& source) : buffer(pool, stream, 0) {
-        assign(source);
+    buffer(pool_ref<Space> pool, stream_ref stream, Owner const& source, call_site const& where = call_site::here())
+        : buffer(pool, stream, 0, where) {
+        assign(source, where);
     }
 
     /// Refused: the stream in front of the pool.
@@ -77,33 +82,41 @@ public:
     std::size_t capacity() const noexcept { return this->block_.capacity; }
 
     /// Makes the capacity at least `bytes`, and exactly that if it grows. The contents are kept.
-    void reserve(std::size_t bytes) { this->reserve_bytes(bytes); }
+    void reserve(std::size_t bytes, call_site const& where = call_site::here()) {
+        this->reserve_bytes(bytes, where);
+    }
 
     /// Makes the size `bytes`. Added bytes are not initialised. If that is more than the capacity, the capacity becomes
     /// exactly that; otherwise it stays.
-    void resize(std::size_t bytes) { this->resize_bytes(bytes); }
+    void resize(std::size_t bytes, call_site const& where = call_site::here()) {
+        this->resize_bytes(bytes, where);
+    }
 
     /// Replaces the contents by the `bytes` bytes at `source`: host or device memory for a device buffer, host memory for a
     /// pinned one. The source may lie in this buffer. A device buffer's copy runs on its stream. A source in pinned memory
     /// must not change until the copy ran. CUDA reads a pageable source (ordinary host memory) before the call returns,
     /// unless a graph is captured. A pinned buffer's copy is made by the host before the call returns, and waits for no work
     /// on any stream.
-    void assign(void const* source, std::size_t bytes) { this->assign_bytes(source, bytes); }
+    void assign(void const* source, std::size_t bytes, call_site const& where = call_site::here()) {
+        this->assign_bytes(source, bytes, where);
+    }
 
     /// Replaces the contents by those of another container. A device buffer's copy runs after all work that is enqueued on
     /// that container's stream so far, and before any later work there. A pinned buffer's copy is made at once and waits for
     /// no stream: first finish the work that writes the source ('synchronize(source.stream())').
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
-    void assign(Owner const& source) {
-        this->assign_bytes(source);
+    void assign(Owner const& source, call_site const& where = call_site::here()) {
+        this->assign_bytes(source, where);
     }
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
     /// many appends cost little each.
-    void append(void const* source, std::size_t bytes) { this->append_bytes(source, bytes); }
+    void append(void const* source, std::size_t bytes, call_site const& where = call_site::here()) {
+        this->append_bytes(source, bytes, 1, where);
+    }
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
-    void append(Owner const& source) {
-        this->append_bytes(source);
+    void append(Owner const& source, call_site const& where = call_site::here()) {
+        this->append_bytes(source, 1, where);
     }
 
 protected:

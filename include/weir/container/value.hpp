@@ -18,6 +18,7 @@
 // not for:   many elements: see vector.
 
 #include <cstddef>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/container/owned/contents.hpp>
@@ -32,7 +33,7 @@ inline namespace v0 {
 namespace container::detail {
 
 /// What both kinds of value share. Constructors throw what the pool's 'allocate' throws, and usage_error if `stream` is the
-/// host.
+/// host. `where`: the line that asks, for layer::record.
 template <class T, memory_space Space>
 class one_element : public contents<Space> {
     static_assert(element<T>::most > 0); // using it makes the compiler check the rules for T
@@ -41,18 +42,21 @@ public:
     using value_type = T;
 
     /// An element that is not initialised.
-    one_element(pool_ref<Space> pool, stream_ref stream) : contents<Space>(pool, stream, sizeof(T), alignof(T)) {}
+    one_element(pool_ref<Space> pool, stream_ref stream, call_site const& where = call_site::here())
+        : contents<Space>(pool, stream, sizeof(T), alignof(T), where) {}
 
     /// An element that gets `value`. A device value is written on the stream, a pinned one by the host at once.
-    one_element(pool_ref<Space> pool, stream_ref stream, T const& value) : one_element(pool, stream) {
+    one_element(pool_ref<Space> pool, stream_ref stream, T const& value, call_site const& where = call_site::here())
+        : one_element(pool, stream, where) {
         this->write_value(0, value);
     }
 
     /// A copy of another value, of any pool and stream. A device value's copy runs after the work that is enqueued on the
     /// source's stream so far, and before later work there. A pinned value's copy is made by the host at once: first finish
     /// the work that writes the source ('synchronize(source.stream())'). Throws usage_error if the source was moved from.
-    one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source)
-        : contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T)) {
+    one_element(pool_ref<Space> pool, stream_ref stream, one_element const& source,
+                call_site const& where = call_site::here())
+        : contents<Space>(pool, stream, (source.require_element(), sizeof(T)), alignof(T), where) {
         this->copy_in_order(data(), contents_source(source));
     }
 

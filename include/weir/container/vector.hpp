@@ -24,6 +24,7 @@
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
@@ -42,7 +43,8 @@ namespace container::detail {
 /// What both kinds of vector share. Sizes are in elements, except in members named '..._bytes'. Members that may grow the
 /// vector throw what the pool's 'allocate' throws, and usage_error for more elements than there are addresses. Members that
 /// copy throw cuda_error. They throw usage_error for a null address, and if one of the two streams that have to wait for each
-/// other is captured into another graph than the other, or only one is captured.
+/// other is captured into another graph than the other, or only one is captured. `where`: the line
+/// that asks, for layer::record.
 template <class T, memory_space Space>
 class elements : public growing_bytes<Space> {
     using rules = element<T>;
@@ -60,29 +62,32 @@ public:
     using const_iterator = T const*;
 
     /// An empty vector that holds no memory. `stream`: any stream, but not the host (usage_error).
-    elements(pool_ref<Space> pool, stream_ref stream) : elements(pool, stream, std::size_t{0}) {}
+    elements(pool_ref<Space> pool, stream_ref stream, call_site const& where = call_site::here())
+        : elements(pool, stream, std::size_t{0}, where) {}
 
     /// `count` elements, not initialised.
-    elements(pool_ref<Space> pool, stream_ref stream, std::size_t count)
-        : growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T)) {}
+    elements(pool_ref<Space> pool, stream_ref stream, std::size_t count, call_site const& where = call_site::here())
+        : growing_bytes<Space>(pool, stream, rules::bytes_of(count), alignof(T), where) {}
 
     /// A copy of `count` elements at `source`; see 'assign'.
-    elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count)
-        : elements(pool, stream, std::size_t{0}) {
-        assign(source, count);
+    elements(pool_ref<Space> pool, stream_ref stream, T const* source, std::size_t count,
+             call_site const& where = call_site::here())
+        : elements(pool, stream, std::size_t{0}, where) {
+        assign(source, count, where);
     }
 
     /// A copy of a std::vector, array or span of T, or of a container of T of any pool and stream; see 'assign'.
     template <class Range, class = if_holds<Range, T>>
-    elements(pool_ref<Space> pool, stream_ref stream, Range const& source)
-        : elements(pool, stream, std::size_t{0}) {
-        assign(source);
+    elements(pool_ref<Space> pool, stream_ref stream, Range const& source, call_site const& where = call_site::here())
+        : elements(pool, stream, std::size_t{0}, where) {
+        assign(source, where);
     }
     /// A copy of the listed elements. A list of one is also a list: '{10}' is one element and not a size. Throws usage_error
     /// if a device vector's stream is captured, because the graph would read the list after it ended.
-    elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source)
-        : elements(pool, stream, std::size_t{0}) {
-        assign(source);
+    elements(pool_ref<Space> pool, stream_ref stream, std::initializer_list<T> source,
+             call_site const& where = call_site::here())
+        : elements(pool, stream, std::size_t{0}, where) {
+        assign(source, where);
     }
 
     /// Refused: the stream in front of the pool.
@@ -105,50 +110,58 @@ public:
     static constexpr std::size_t max_size() noexcept { return rules::most; }
 
     /// Makes the capacity at least `count`, and exactly that if it grows. The contents are kept.
-    void reserve(std::size_t count) { this->reserve_bytes(rules::bytes_of(count)); }
+    void reserve(std::size_t count, call_site const& where = call_site::here()) {
+        this->reserve_bytes(rules::bytes_of(count), where);
+    }
 
     /// Makes the size `count`. Added elements are not initialised. If that is more than the capacity, the capacity becomes
     /// exactly that; otherwise it stays.
-    void resize(std::size_t count) { this->resize_bytes(rules::bytes_of(count)); }
+    void resize(std::size_t count, call_site const& where = call_site::here()) {
+        this->resize_bytes(rules::bytes_of(count), where);
+    }
 
     /// Replaces the contents by the `count` elements at `source`: host or device memory for a device vector, host memory for
     /// a pinned one. The source may lie in this vector. A device vector's copy runs on its stream. A source in pinned memory
     /// must not change until the copy ran. CUDA reads a pageable source (ordinary host memory) before the call returns,
     /// unless a graph is captured. A pinned vector's copy is made by the host before the call returns, and waits for no work
     /// on any stream.
-    void assign(T const* source, std::size_t count) { this->assign_bytes(source, rules::bytes_of(count)); }
+    void assign(T const* source, std::size_t count, call_site const& where = call_site::here()) {
+        this->assign_bytes(source, rules::bytes_of(count), where);
+    }
 
     /// The same from a std::vector, array or span of T, or from another container. From a container, a device vector's copy
     /// runs after all work that is enqueued on that container's stream so far, and before any later work there. A pinned
     /// vector's copy is made at once and waits for no stream: first finish the work that writes the source
     /// ('synchronize(source.stream())').
     template <class Range, class = if_holds<Range, T>>
-    void assign(Range const& source) {
+    void assign(Range const& source, call_site const& where = call_site::here()) {
         if constexpr (is_owner<Range>)
-            this->assign_bytes(source);
+            this->assign_bytes(source, where);
         else
-            assign(data_of(source), size_of(source));
+            assign(data_of(source), size_of(source), where);
     }
 
     /// The same from a list. Throws usage_error while a device vector's stream is captured.
-    void assign(std::initializer_list<T> source) {
+    void assign(std::initializer_list<T> source, call_site const& where = call_site::here()) {
         this->require_source_lives();
-        assign(source.begin(), source.size());
+        assign(source.begin(), source.size(), where);
     }
 
     /// As 'assign', but adds behind the contents. The capacity grows by at least half, if the pool has room for that, so that
     /// many appends cost little each.
-    void append(T const* source, std::size_t count) { this->append_bytes(source, rules::bytes_of(count), sizeof(T)); }
-    template <class Range, class = if_holds<Range, T>>
-    void append(Range const& source) {
-        if constexpr (is_owner<Range>)
-            this->append_bytes(source, sizeof(T));
-        else
-            append(data_of(source), size_of(source));
+    void append(T const* source, std::size_t count, call_site const& where = call_site::here()) {
+        this->append_bytes(source, rules::bytes_of(count), sizeof(T), where);
     }
-    void append(std::initializer_list<T> source) {
+    template <class Range, class = if_holds<Range, T>>
+    void append(Range const& source, call_site const& where = call_site::here()) {
+        if constexpr (is_owner<Range>)
+            this->append_bytes(source, sizeof(T), where);
+        else
+            append(data_of(source), size_of(source), where);
+    }
+    void append(std::initializer_list<T> source, call_site const& where = call_site::here()) {
         this->require_source_lives();
-        append(source.begin(), source.size());
+        append(source.begin(), source.size(), where);
     }
 
 protected:
@@ -177,13 +190,14 @@ public:
     using container::detail::elements<T, memory_space::device>::resize;
 
     /// Refused: added elements are not initialised, since that would take a kernel.
-    template <class Count, class Value, class = std::enable_if_t<std::is_integral_v<Count>>>
+    template <class Count, class Value,
+              class = std::enable_if_t<std::is_integral_v<Count> && !std::is_same_v<Value, call_site>>>
     device_vector(pool_ref<memory_space::device> pool, stream_ref stream, Count, Value const&) : device_vector(pool, stream) {
         static_assert(sizeof(Value) == 0,
                       "weir: a device_vector does not fill its elements; make it with a size alone, and fill it with "
                       "'zero_async', thrust::fill or a kernel of yours");
     }
-    template <class Value>
+    template <class Value, class = std::enable_if_t<!std::is_same_v<Value, call_site>>>
     void resize(std::size_t, Value const&) {
         static_assert(sizeof(Value) == 0,
                       "weir: a device_vector does not fill added elements; 'resize(n)', and fill them with thrust::fill or a "
@@ -283,16 +297,17 @@ public:
     using container::detail::elements<T, memory_space::pinned>::resize;
 
     /// `count` elements, each a copy of `value`.
-    pinned_vector(pool_ref<memory_space::pinned> pool, stream_ref stream, std::size_t count, T const& value)
+    pinned_vector(pool_ref<memory_space::pinned> pool, stream_ref stream, std::size_t count, T const& value,
+                  call_site const& where = call_site::here())
         : pinned_vector(pool, stream) {
-        resize(count, value);
+        resize(count, value, where);
     }
 
     /// Makes the size `count`; added elements are copies of `value`, which may be one of the elements.
-    void resize(std::size_t count, T const& value) {
+    void resize(std::size_t count, T const& value, call_site const& where = call_site::here()) {
         T const filling = value;
         std::size_t const before = this->size();
-        resize(count);
+        resize(count, where);
         for (std::size_t i = before; i < count; ++i)
             (*this)[i] = filling;
     }
@@ -317,7 +332,9 @@ public:
     }
 
     /// Adds `value` behind the elements; it may be one of them.
-    void push_back(T const& value) { this->append(container::detail::element<T>::address_of(value), 1); }
+    void push_back(T const& value, call_site const& where = call_site::here()) {
+        this->append(container::detail::element<T>::address_of(value), 1, where);
+    }
 
     /// Overwrites the elements with zero bytes, by the host, at once.
     void zero() { this->zero_bytes(); }

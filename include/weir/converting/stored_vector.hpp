@@ -17,6 +17,7 @@
 // not for:   elements of an integer type. Numbers that the host fills one by one: see staging/converted_copy.hpp.
 
 #include <cstddef>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/text.hpp>
@@ -46,9 +47,11 @@ public:
     using const_view_type = converting_view<Element, Storage const>;
 
     /// `count` elements, not initialised, with that scale. Throws usage_error for a scale that is 0 or not finite.
-    stored_vector(pool_ref<memory_space::device> pool, stream_ref stream, std::size_t count = 0, Element scale = 1)
+    /// `where`: the line that asks, for layer::record.
+    stored_vector(pool_ref<memory_space::device> pool, stream_ref stream, std::size_t count = 0, Element scale = 1,
+                  call_site const& where = call_site::here())
         : container::detail::growing_bytes<memory_space::device>(
-              pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)), alignof(Storage)),
+              pool, stream, (converted::checked_scale(scale), rules::bytes_of(count)), alignof(Storage), where),
           scale_(scale) {}
 
     /// The stored numbers; null if no memory is held. Valid until the vector grows, shrinks to fit or ends.
@@ -80,8 +83,12 @@ public:
     void set_scale(Element scale) { scale_ = converted::checked_scale(scale); }
 
     /// As for a device_vector. Added elements are not initialised.
-    void reserve(std::size_t count) { this->reserve_bytes(rules::bytes_of(count)); }
-    void resize(std::size_t count) { this->resize_bytes(rules::bytes_of(count)); }
+    void reserve(std::size_t count, call_site const& where = call_site::here()) {
+        this->reserve_bytes(rules::bytes_of(count), where);
+    }
+    void resize(std::size_t count, call_site const& where = call_site::here()) {
+        this->resize_bytes(rules::bytes_of(count), where);
+    }
     /// All elements become zero, on the stream.
     void zero_async() { this->zero_bytes(); }
 

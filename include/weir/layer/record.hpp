@@ -57,7 +57,7 @@ public:
     /// As the wrapped pool's.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        return try_allocate_at(call_site{}, stream, bytes, alignment);
+        return try_allocate_at(call_site::unknown(), stream, bytes, alignment);
     }
     /// The same, for the line `where`.
     [[nodiscard]] void* try_allocate_at(call_site const& where, stream_ref stream, std::size_t bytes,

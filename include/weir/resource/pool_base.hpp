@@ -94,8 +94,9 @@ public:
 
     /// A block that any stream may use at once, and the host too if the space allows it. May wait for a device. Errors as
     /// `allocate`.
-    [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment) {
-        return allocate(on_host, bytes, alignment);
+    [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = Derived::default_alignment,
+                                      call_site const& where = call_site::here()) {
+        return allocate(on_host, bytes, alignment, where);
     }
 
     /// Takes back a block that nothing uses any more. `bytes` and `alignment` are those of the allocation.

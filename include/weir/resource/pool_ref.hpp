@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/contract/pool_slot.hpp>
@@ -61,7 +62,7 @@ inline constexpr bool is_owner = decltype(as_owner(static_cast<Pool*>(nullptr)))
 
 // What a container needs from a pool, as functions and values.
 struct pool_table {
-    void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment);
+    void* (*allocate)(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment, call_site const& where);
     void (*deallocate)(void* pool, stream_ref stream, void* p, std::size_t bytes,
                        std::size_t alignment) noexcept;
     void (*used_on)(void* pool, void* p, stream_ref stream); // this and the next are null if the pool lacks either
@@ -126,8 +127,8 @@ struct call_settle<Pool, true> {
 
 template <class Pool>
 struct pool_calls {
-    static void* allocate(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment) {
-        return static_cast<Pool*>(pool)->allocate(stream, bytes, alignment);
+    static void* allocate(void* pool, stream_ref stream, std::size_t bytes, std::size_t alignment, call_site const& where) {
+        return static_cast<Pool*>(pool)->allocate(stream, bytes, alignment, where);
     }
     static void deallocate(void* pool, stream_ref stream, void* p, std::size_t bytes,
                            std::size_t alignment) noexcept {
@@ -182,11 +183,13 @@ public:
     }
 
     /// The pool's own 'allocate', with its order, blocking and errors. Without `alignment`: the pool's default alignment.
-    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) const {
-        return calls_->allocate(pool_, stream, bytes, alignment);
+    /// `where`: the line that asks, for layer::record.
+    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                 call_site const& where = call_site::here()) const {
+        return calls_->allocate(pool_, stream, bytes, alignment, where);
     }
-    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes) const {
-        return allocate(stream, bytes, default_alignment());
+    [[nodiscard]] void* allocate(stream_ref stream, std::size_t bytes, call_site const& where = call_site::here()) const {
+        return allocate(stream, bytes, default_alignment(), where);
     }
 
     /// The pool's own 'deallocate'.

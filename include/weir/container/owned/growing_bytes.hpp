@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <new>
 #include <type_traits>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/size.hpp>
@@ -27,7 +28,7 @@ inline namespace v0 {
 namespace container::detail {
 
 /// Bytes whose number changes. Members that may take a block throw what the pool's 'allocate' throws; pinned memory is
-/// allocated by the host, which may have to wait for work in flight.
+/// allocated by the host, which may have to wait for work in flight. `where`: the line that asks, for layer::record.
 template <memory_space Space>
 class growing_bytes : public contents<Space> {
 public:
@@ -39,41 +40,44 @@ public:
     void clear() noexcept { this->block_.size = 0; }
 
     /// Gives the memory beyond the size back; an empty container holds none afterwards.
-    void shrink_to_fit() {
+    void shrink_to_fit(call_site const& where = call_site::here()) {
         if (this->block_.capacity != this->block_.size)
-            reallocate(this->block_.size);
+            reallocate(this->block_.size, where);
     }
 
 protected:
     using contents<Space>::contents;
 
     /// Makes the capacity at least `bytes`, and exactly that if it grows.
-    void reserve_bytes(std::size_t bytes) {
+    void reserve_bytes(std::size_t bytes, call_site const& where = call_site::here()) {
         if (bytes > this->block_.capacity)
-            reallocate(bytes);
+            reallocate(bytes, where);
     }
     /// Makes the size `bytes`; added bytes are not initialised. If it grows, then to exactly that; the block never shrinks.
-    void resize_bytes(std::size_t bytes) {
-        reserve_bytes(bytes);
+    void resize_bytes(std::size_t bytes, call_site const& where = call_site::here()) {
+        reserve_bytes(bytes, where);
         this->block_.size = bytes;
     }
 
     /// The `bytes` bytes at `source`, which may lie in this block, become the contents.
-    void assign_bytes(void const* source, std::size_t bytes) { splice(0, {source, bytes, this->placed()}, 0); }
+    void assign_bytes(void const* source, std::size_t bytes, call_site const& where = call_site::here()) {
+        splice(0, {source, bytes, this->placed()}, 0, where);
+    }
     /// Adds the `bytes` bytes at `source`, which may lie in this block, behind the contents. If the capacity grows, then by at
     /// least half of its elements of `element_bytes` bytes.
-    void append_bytes(void const* source, std::size_t bytes, std::size_t element_bytes = 1) {
-        splice(this->block_.size, {source, bytes, this->placed()}, half(element_bytes));
+    void append_bytes(void const* source, std::size_t bytes, std::size_t element_bytes = 1,
+                      call_site const& where = call_site::here()) {
+        splice(this->block_.size, {source, bytes, this->placed()}, half(element_bytes), where);
     }
 
     /// The same from an owner, in order with the work of its stream.
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
-    void assign_bytes(Owner const& source) {
-        splice(0, source_for(source), 0);
+    void assign_bytes(Owner const& source, call_site const& where = call_site::here()) {
+        splice(0, source_for(source), 0, where);
     }
     template <class Owner, class = std::enable_if_t<is_owner<Owner>>>
-    void append_bytes(Owner const& source, std::size_t element_bytes = 1) {
-        splice(this->block_.size, source_for(source), half(element_bytes));
+    void append_bytes(Owner const& source, std::size_t element_bytes = 1, call_site const& where = call_site::here()) {
+        splice(this->block_.size, source_for(source), half(element_bytes), where);
     }
 
 private:
@@ -89,8 +93,8 @@ private:
         return source_of(source, this->placed());
     }
 
-    void reallocate(std::size_t capacity) {
-        spare_block fresh(*this, capacity);
+    void reallocate(std::size_t capacity, call_site const& where) {
+        spare_block fresh(*this, capacity, where);
         this->copy(fresh.data(), this->block_.data, this->block_.size);
         this->replace_block(fresh, this->block_.size);
     }
@@ -101,18 +105,18 @@ private:
     }
 
     // A block of `wanted` bytes if the pool has room, else of `needed` bytes.
-    spare_block with_capacity(std::size_t wanted, std::size_t needed) const {
+    spare_block with_capacity(std::size_t wanted, std::size_t needed, call_site const& where) const {
         try {
             if (wanted > needed)
-                return spare_block(*this, wanted);
+                return spare_block(*this, wanted, where);
         } catch (std::bad_alloc const&) {
         }
-        return spare_block(*this, needed);
+        return spare_block(*this, needed, where);
     }
 
     // The contents become their first `kept` bytes (none or all), followed by the source's. A larger block has `more_bytes`
     // more, if the pool has room for that.
-    void splice(std::size_t kept, copy_source const& source, std::size_t more_bytes) {
+    void splice(std::size_t kept, copy_source const& source, std::size_t more_bytes, call_site const& where) {
         base::require_not_null(source.data, source.size);
         if (base::add_overflows(kept, source.size))
             throw usage_error("weir: the bytes to append do not fit the address space beside those that are there");
@@ -126,7 +130,7 @@ private:
             this->block_.size = needed;
             return;
         }
-        spare_block fresh = with_capacity(capacity + more_bytes, needed);
+        spare_block fresh = with_capacity(capacity + more_bytes, needed, where);
         this->copy(fresh.data(), data, kept);
         this->copy_in_order(fresh.data() + kept, source);
         this->replace_block(fresh, needed);

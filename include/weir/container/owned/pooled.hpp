@@ -24,6 +24,7 @@
 #include <cuda_runtime_api.h>
 #include <type_traits>
 #include <utility>
+#include <weir/base/call_site.hpp>
 #include <weir/base/error.hpp>
 #include <weir/base/memory_space.hpp>
 #include <weir/base/swap.hpp>
@@ -133,8 +134,9 @@ protected:
     public:
         /// `capacity` bytes, of the container's pool, for its stream and its other users. Throws what the pool's 'allocate'
         /// throws, and usage_error while one of the other users is captured.
-        spare_block(pooled const& owner, std::size_t capacity) : spare_block(owner) {
-            block_ = owner.take(capacity);
+        spare_block(pooled const& owner, std::size_t capacity, call_site const& where = call_site::here())
+            : spare_block(owner) {
+            block_ = owner.take(capacity, where);
             if (block_.data)
                 block_.pool_knows_users = owner.users_.tell(owner.pool_, block_.data);
         }
@@ -152,9 +154,10 @@ protected:
 
     /// `bytes` bytes of `pool`, not initialised, aligned to `alignment` and to the pool's default. Zero bytes hold no block.
     /// Throws what the pool's 'allocate' throws, and usage_error if `stream` is the host.
-    pooled(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment)
+    pooled(pool_ref<Space> pool, stream_ref stream, std::size_t bytes, std::size_t alignment,
+           call_site const& where = call_site::here())
         : pool_(pool), stream_(placed(pool, stream)),
-          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()), block_(take(bytes)) {
+          alignment_(alignment > pool.default_alignment() ? alignment : pool.default_alignment()), block_(take(bytes, where)) {
         block_.size = bytes;
     }
     pooled(pooled&& other) noexcept
@@ -205,12 +208,12 @@ private:
             return stream_.stream;
     }
 
-    block take(std::size_t bytes) const {
+    block take(std::size_t bytes, call_site const& where) const {
         block fresh;
         if (bytes == 0)
             return fresh;
         runtime::device_scope const here(stream_.device);
-        fresh.data = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_));
+        fresh.data = static_cast<std::byte*>(pool_.allocate(life_begins_on(), bytes, alignment_, where));
         fresh.capacity = bytes;
         fresh.life = pool_.in_container(fresh.data, stream_.stream);
         return fresh;
