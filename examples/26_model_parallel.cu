@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <numeric>
 #include <thrust/for_each.h>
 #include <thrust/iterator/counting_iterator.h>
 #include <vector>
@@ -17,47 +16,35 @@
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
 auto const three = (simulated_cuda::reset(simulated_cuda::config{}.with_devices(3).visible()), true); // Thrust's is the host
-constexpr std::size_t columns = 4'096, steps = 2, rounds = 1;
+constexpr std::size_t columns = 4'096, steps = 2;
 #else
-constexpr std::size_t columns = 262'144, steps = 10, rounds = 16;
+constexpr std::size_t columns = 1'048'576, steps = 10;
 #endif
-constexpr std::size_t layers = 24, batches = 8, rows = 8, numbers = rows * columns; // 'numbers': what a layer gives for a batch
-constexpr float pace = 0.5f / rounds;
+constexpr std::size_t layers = 24, batches = 8, rows = 8, samples = batches * rows, numbers = rows * columns;
 using namespace weir::multi_device;
 using numbers_of = weir::device_vector<float>;
 using pool_of = weir::layer::statistics<weir::device_pool>;
 
-struct input {
-    float* to;
-    std::size_t first; // row of the batch
-    __host__ __device__ void operator()(std::size_t i) const { to[i] = float(first + i / columns) / (batches * rows); }
-};
-// A layer follows x' = w - x * x * x for a while. Each column has a weight w in each layer, which all rows share.
+// A layer makes x + (w - x * x * x) / 2 of x. Each column has a weight w in each layer, which all rows share.
 struct forward {
     float *to, *from, *weights;
     __host__ __device__ void operator()(std::size_t i) const {
-        float x = from[i], w = weights[i % columns];
-        for (std::size_t round = 0; round != rounds; ++round, x += pace * (w - x * x * x)) {}
-        to[i] = x;
+        float const x = from[i];
+        to[i] = x + 0.5f * (weights[i % columns] - x * x * x);
     }
 };
 // The slopes of the loss by what the layer gave become those by what it got; the slope by its weight is added to the gradient.
 struct backward {
     float *slopes, *gradient, *from, *weights;
-    bool is_last;
+    bool is_last; // then the loss is the mean of (y - 0.9f) * (y - 0.9f), for what it gave, y
     __host__ __device__ void operator()(std::size_t column) const {
         for (std::size_t i = column; i < numbers; i += columns) {
-            float x = from[i], by_x = 1, by_w = 0, w = weights[column];
-            for (std::size_t round = 0; round != rounds; ++round, x += pace * (w - x * x * x))
-                by_w += pace - by_w * 3 * pace * x * x, by_x -= by_x * 3 * pace * x * x;
-            float const slope = is_last ? 2 * (x - 0.9f) / (batches * rows) : slopes[i]; // of the mean of (x - 0.9f) squared
-            gradient[column] += slope * by_w, slopes[i] = slope * by_x;
+            float const x = from[i], y = x + 0.5f * (weights[column] - x * x * x);
+            float const slope = is_last ? 2 * (y - 0.9f) / samples : slopes[i];
+            gradient[column] += 0.5f * slope;
+            slopes[i] = slope * (1 - 1.5f * x * x);
         }
     }
-};
-struct descend {
-    float *weights, *gradient;
-    __host__ __device__ void operator()(std::size_t i) const { weights[i] -= 0.5f * gradient[i], gradient[i] = 0; }
 };
 
 struct stage {
@@ -106,7 +93,8 @@ struct stage {
 void step(std::vector<stage>& stages) {
     for (std::size_t batch = 0; batch != batches; ++batch) {
         numbers_of between(stages[0].pool, stages[0].stream, numbers);
-        stages[0].each(numbers, input{between.data(), batch * rows});
+        float* const x = between.data();
+        stages[0].each(numbers, [=] __host__ __device__(std::size_t i) { x[i] = float(batch * rows + i / columns) / samples; });
         for (stage& here : stages) {
             here.inputs.push_back(numbers_of(here.pool, here.stream, between)); // after the other device's work
             between = here.go_forward();
@@ -120,8 +108,11 @@ void step(std::vector<stage>& stages) {
                 slopes = numbers_of(stages[i - 1].pool, stages[i - 1].stream, slopes);
         }
     }
-    for (stage& here : stages)
-        here.each(here.weights.size(), descend{here.weights.data(), here.gradients.data()});
+    for (stage& here : stages) {
+        float *const weights = here.weights.data(), *const gradients = here.gradients.data();
+        here.each(here.weights.size(), [=] __host__ __device__(std::size_t i) { weights[i] -= 0.5f * gradients[i]; });
+        here.gradients.zero_async();
+    }
 }
 
 int main() try {
@@ -141,10 +132,9 @@ int main() try {
         streams.synchronize();
         std::chrono::duration<double, std::milli> const spent = std::chrono::steady_clock::now() - begin;
         double sum = 0;
-        for (stage const& each : stages) {
-            auto const learnt = each.weights.to_host_sync<std::vector>();
-            sum = std::accumulate(learnt.begin(), learnt.end(), sum);
-        }
+        for (stage const& each : stages)
+            for (float const weight : each.weights.to_host_sync<std::vector>())
+                sum += double(weight);
         right = count == 1 ? sum : right, good &= std::fabs(sum / right - 1) < 1e-6;
         for (stage const& each : stages) {
             double const measured = double(pools[each.device].peak_requested_bytes()) / weir::MiB;

@@ -22,7 +22,7 @@ from workshop import BUILD, ROOT, close_with, run, say, tail
 
 LONGEST = 60  # lines of a numbered example
 LONGER = {"17_sort_out_of_core": 170, "18_join": 170, "19_train_step": 200, "22_kv_cache": 150, "24_three_models": 150,
-          "25_data_parallel": 170, "26_model_parallel": 170, "27_sharded_sort": 150}  # whole algorithms, and a table of several ways
+          "25_data_parallel": 150, "26_model_parallel": 150, "27_sharded_sort": 150}  # whole algorithms, and a table of several ways
 COLUMNS = ("pool,trace,events,peak_requested_bytes,peak_reserved_bytes,ns_per_op,driver_calls,failures,"
            "waiting_calls,operations")
 
