@@ -112,6 +112,64 @@ TEST_CASE("append_end: the number follows the vector's stream, also to its end")
     });
 }
 
+TEST_CASE("append_end: a view that outlives its vector finds no room, and its append_end says so") {
+    enum way { vector_ends, vector_moves, another_moves_in, vector_ends_asleep };
+    for (way const how : {vector_ends, vector_moves, another_moves_in, vector_ends_asleep})
+        support::every_schedule([how] {
+            CAPTURE(how);
+            scoped_stream const s, other;
+            weir::device_pool blocks;
+            weir::host_pool keep;
+            page_pool pool(small());
+            weir::stable::sleep_group sleepers(keep);
+            std::optional<stable_vector<int>> xs(std::in_place, pool, s, 4 * ints);
+            xs->append(counting(5));
+            append_end<int> idle(*xs, blocks), end(*xs, blocks), last(*xs, blocks);
+            auto const view = end.view();
+            launch(s, view, view.end(), 5, 5);
+            xs->set_stream(other); // behind which the view is closed
+            std::optional<stable_vector<int>> moved;
+            if (how == vector_moves)
+                moved.emplace(std::move(*xs));
+            if (how == another_moves_in)
+                *xs = stable_vector<int>(pool, s, ints);
+            if (how == vector_ends_asleep) {
+                sleepers.join("it", *xs);
+                sleepers.suspend("it");
+            }
+            if (how == vector_ends || how == vector_ends_asleep)
+                xs.reset();
+            simulated_cuda::launch(other, {{view.end(), 8}}, {}, [at = view.end()] {
+                CHECK(*static_cast<unsigned long long*>(simulated_cuda::backing(at)) == append_view<int>::gone);
+            });
+            for (append_end<int>* each : {&idle, &end, &last}) {
+                CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { each->view(); }), "of this append_end has ended, or was moved");
+                CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { each->size_sync(); }), "make an append_end after its vector");
+            }
+            if (xs)
+                CHECK_FALSE(end.is_of(*xs));
+            weir::synchronize(other);
+        });
+}
+
+#if WEIR_GUARD
+TEST_CASE("append_end: in debug builds a view that outlives its append_end finds no room either") {
+    support::every_schedule([] {
+        scoped_stream const s;
+        weir::device_pool blocks;
+        page_pool pool(small());
+        stable_vector<int> xs(pool, s, ints);
+        std::optional<append_end<int>> end(std::in_place, xs, blocks);
+        auto const view = end->view();
+        end.reset();
+        xs.append(1);
+        weir::device_value<unsigned long long> number(blocks, s); // where the other one was
+        if (number.data() == view.end())
+            CHECK(number.value_sync() == append_view<int>::gone);
+    });
+}
+#endif
+
 TEST_CASE("append_end: where the number lies on no device, a default stream is that of the vector's device") {
     support::two_devices const peers;
     REQUIRE(peers);

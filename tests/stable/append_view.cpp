@@ -3,7 +3,11 @@
 // The view under threads of the host; append_end.cpp has it in kernels' stand-ins.
 
 #include <algorithm>
+#include <csignal>
 #include <stable/scene.hpp>
+#include <support/standard_error.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using weir::stable::append_view;
 
@@ -71,3 +75,25 @@ TEST_CASE("append_view: several places at once are all there or none, and no sum
     CHECK(view.take() == nullptr);
     CHECK(end == 12);
 }
+
+#ifdef WEIR_SIMULATED_CUDA // a CUDA context does not survive a fork
+TEST_CASE("append_view: where the vector is gone there is no room, and debug builds end the program with a sentence") {
+    for (std::size_t const count : {1u, 3u}) {
+        unsigned long long end = append_view<int>::gone;
+        int row[10] = {};
+        append_view<int> const view(row, 10, &end);
+        int status = 0;
+        std::string const said = support::standard_error_of([&] {
+            pid_t const child = fork();
+            if (child == 0) {
+                std::signal(SIGABRT, SIG_DFL);
+                _exit(count == 1 ? view.push(1) : view.take(count) != nullptr);
+            }
+            CHECK(waitpid(child, &status, 0) == child);
+        });
+        CHECK(WIFSIGNALED(status) == (WEIR_GUARD == 1));
+        CHECK((WEIR_GUARD == 1 || status == 0));
+        CHECK((said.find("append_view is used after its vector or its append_end has ended") != std::string::npos) == (WEIR_GUARD == 1));
+    }
+}
+#endif

@@ -16,11 +16,16 @@
 //
 // invariant: no two calls get the same place; places are side by side. The end is where it was, plus all that was asked for. At
 //            2^63 it stays, however much is asked for then, so it never comes round to places that were given out.
+// invariant: where the vector or the append_end has ended, the end is at 'gone' or beyond it as long as nobody else has got its
+//            8 bytes. So there is no room, and in debug builds (WEIR_GUARD) the call says so: on the host it ends the program
+//            by std::abort, on the device it prints the sentence and traps.
 // order:     none between the threads; who reads the elements comes after the kernel in a stream's order.
-// cost:      device: an atomic addition a warp and call; host: one each call.
+// cost:      device: an atomic addition a warp and call; host: one each call. Debug builds: a compare each.
 // not for:   growing: a view has the room that the vector had as it was made (see append_end).
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <weir/fwd.hpp>
 
 #ifdef __CUDACC__
@@ -49,6 +54,7 @@ public:
     /// the capacity stay empty then. No places: the address where the next one would be.
     WEIR_HOST_DEVICE T* take(std::size_t count) const {
         unsigned long long const first = count <= most_at_once ? add_below_full(count) : add_many(count);
+        require_lives(first);
         return first <= capacity_ && count <= capacity_ - first ? data_ + first : nullptr;
     }
 
@@ -65,8 +71,30 @@ public:
     WEIR_HOST_DEVICE std::size_t capacity() const { return capacity_; }
     WEIR_HOST_DEVICE unsigned long long* end() const { return end_; }
 
+    /// What append_end makes the end where elements may no longer be added, since the vector is gone, or the append_end is.
+    static constexpr unsigned long long gone = 3ull << 62;
+
 private:
-    WEIR_HOST_DEVICE T* at(unsigned long long place) const { return place < capacity_ ? data_ + place : nullptr; }
+    WEIR_HOST_DEVICE T* at(unsigned long long place) const {
+        require_lives(place);
+        return place < capacity_ ? data_ + place : nullptr;
+    }
+
+    WEIR_HOST_DEVICE void require_lives([[maybe_unused]] unsigned long long place) const {
+#if WEIR_GUARD
+        if (place < gone)
+            return;
+        char const* const sentence = "weir: an append_view is used after its vector or its append_end has ended, or the vector "
+                                     "was moved from; both must stay until the work that appends is over\n";
+#ifdef __CUDA_ARCH__
+        printf("%s", sentence);
+        __trap();
+#else
+        std::fputs(sentence, stderr);
+        std::abort();
+#endif
+#endif
+    }
 
     // Where the end stays. Beyond it are only additions that are taken back at once, less than 2^31 of them.
     static constexpr unsigned long long full = 1ull << 63;

@@ -31,6 +31,7 @@
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/stream.hpp>
 #include <weir/stable/mapped/sleep_record.hpp>
+#include <weir/stable/mapped/view_list.hpp>
 #include <weir/stable/page_pool.hpp>
 
 namespace weir {
@@ -121,8 +122,10 @@ protected:
           span_(std::move(other.span_)), spare_(std::move(other.spare_)), sleep_(std::move(other.sleep_)),
           block_(std::exchange(other.block_, block())) {
         note_place();
+        other.views_.end_all();
     }
     mapped_span& operator=(mapped_span&& other) noexcept {
+        views_.end_all();
         mapped_span taken(std::move(other));
         base::swap_values(pool_, taken.pool_);
         base::swap_values(stream_, taken.stream_);
@@ -137,6 +140,7 @@ protected:
         return *this;
     }
     ~mapped_span() {
+        views_.end_all();
         if (sleep_) {
             sleep_->container = nullptr;
             if (suspended() && sleep_->has_pages)
@@ -200,6 +204,8 @@ protected:
 
 private:
     friend class container_sleeper; // calls what follows
+    template <class>
+    friend class stable::append_end; // enters 'views_'
 
     // Joins a group under a name; the answer is what both know. Throws usage_error if it is in one; std::bad_alloc.
     base::shared<sleep_record> join(text const& name) {
@@ -281,6 +287,7 @@ private:
     base::shared<span> span_;      // none: the container was moved from
     base::shared<last_use> spare_; // for the next give-back, so that the end allocates nothing
     base::shared<sleep_record> sleep_; // none: it joined no group
+    view_list views_;                  // of this object: a move takes none along
 
 protected:
     block block_;
