@@ -780,6 +780,63 @@ def case_suspend():
     return [text, (held.data_ptr(), output.data_ptr()) == addresses and tiled(torch.cuda.memory_snapshot())]
 
 
+def case_recording():
+    """What it says event by event is run.py's affair."""
+    if not ours:
+        return True
+    early, path = block(5), tempfile.mktemp(suffix=".weir")
+    with weir_torch.record(path) as made, weir_torch.scope("a step of it"):
+        held, (graph, output) = block(3), captured(lambda: block(7))
+        del held
+        assert refused(lambda: block(100 << 10), "The largest of", "7.00 MiB (torch_cases.py:") is True
+        made.flush()
+        size = os.path.getsize(path)
+        weir_torch.suspend()
+        weir_torch.resume()
+    with open(path, "rb") as file:
+        whole = file.read()
+    assert whole.startswith(b"\x89weir") and 100 < size < len(whole), (size, len(whole))
+    for name in (b"torch_cases.py", b"case_recording", b"<lambda>", b"a step of it", b"torch:0"):
+        assert name in whole, name
+    weir_torch.record(path, stacks=False)
+    block(3)
+    weir_torch.record(None)
+    weir_torch.record(None)  # it has ended
+    os.remove(path)
+    del early, graph, output
+    return True
+
+
+def case_recording_by_threads():
+    """While threads allocate, recordings begin and end."""
+    if not ours:
+        return True
+    path, stop, failed = tempfile.mktemp(suffix=".weir"), threading.Event(), []
+
+    def work():
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                while not stop.is_set():
+                    held = [block(0.01 * each) for each in range(1, 5)]
+                    del held
+        except Exception as error:
+            failed.append(repr(error))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for _ in range(5):
+        with weir_torch.record(path) as made:
+            for _ in range(20):
+                block(1)
+            made.flush()
+    stop.set()
+    for each in threads:
+        each.join()
+    os.remove(path)
+    return not failed or failed
+
+
 ENDED = "it ended the process"
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 

@@ -11,6 +11,7 @@
 // not for:   the functions and classes by which libraries call: plugin.cpp, torch/allocator.hpp.
 
 #include "private_pools.hpp"
+#include "recording.hpp"
 #include "watched_memory.hpp"
 
 #include <algorithm>
@@ -40,8 +41,6 @@ struct watched_pool<weir::pool<Memory, Placement, Reuse, Growth>> {
 };
 using pool_parts = watched_pool<weir::WEIR_PLUGIN_POOL::parts>;
 using counted_pool = weir::layer::statistics<pool_parts::type>;
-
-constexpr int most_devices = 64;
 
 /// What one device has.
 struct device_memory {
@@ -140,6 +139,7 @@ inline void open_to_all(device_memory& own) {
     }
     if (open == peers::all)
         open_to_all(*fresh);
+    tape().describe(device, options.name().c_str(), options.limit_bytes());
     now.devices[device].store(fresh.get(), std::memory_order_release);
     return *fresh.release();
 }
@@ -175,6 +175,7 @@ inline bool record_stream(void* p, cudaStream_t stream) {
         if (device_memory* const own = each.load(std::memory_order_acquire); own && own->pool.owns(p)) {
             if (!own->graphs.used_on(p, stream))
                 own->pool.used_on(p, stream);
+            tape().note(event_kind::used_on, own->memory.device_number(), p, 0, 0, stream);
             return true;
         }
     return false;
@@ -182,6 +183,7 @@ inline bool record_stream(void* p, cudaStream_t stream) {
 
 /// Waits until freed memory is unused, and gives free memory back until `keep` bytes are held. Returns what went back.
 inline std::size_t trim(device_memory& own, std::size_t keep) {
+    tape().note(event_kind::trim, own.memory.device_number(), {0, keep});
     own.graphs.collect();
     own.pool.settle();
     return own.pool.trim(keep);
@@ -208,6 +210,7 @@ inline void set_memory_fraction(double fraction, int device) {
                 weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +
                 " is below what is in use; free tensors first, or set it before the first one: " + own->pool.report());
         all().fractions[device] = fraction;
+        tape().note(event_kind::set_limit, device, {0, wanted});
     } catch (...) {
         own->pool.set_limit(before);
         throw;

@@ -63,12 +63,23 @@ int guarded(Act const& act) noexcept {
     return -1;
 }
 
+// What goes past PyTorch's class: its ledger writes down what PyTorch has.
+void note_block(event_kind what, int device, void* p, std::size_t bytes, weir::stream_ref stream) noexcept {
+    if (!tape().is_on() || bytes == 0)
+        return;
+    std::uint32_t const site = what == event_kind::free ? 0 : tape().site();
+    tape().note(what, device, p, bytes, pool_parts::placement::rounded(bytes, counted_pool::default_alignment), stream, site);
+    if (what != event_kind::free)
+        tape().flush_if_due();
+}
+
 void* take_or_tell(std::size_t bytes, int device, weir::stream_ref stream) noexcept {
     void* p = nullptr;
     static_cast<void>(guarded([&] {
         device_memory& own = memory_of(device, peers::all);
         weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
         p = take(own, bytes, stream);
+        note_block(p ? event_kind::allocate : event_kind::refuse, device, p, bytes, stream);
         if (!p && bytes != 0)
             error_text = refusal_text(own, bytes);
     }));
@@ -109,6 +120,7 @@ WEIR_PLUGIN_API void* weir_allocate(std::size_t bytes, int device, cudaStream_t 
     device_memory& own = memory_of(device, peers::with_memory);
     weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
     void* const p = take(own, bytes, stream);
+    note_block(p ? event_kind::allocate : event_kind::refuse, device, p, bytes, stream);
     if (!p && bytes != 0)
         WEIR_PLUGIN_THROW(refusal_text(own, bytes));
     return p;
@@ -119,6 +131,7 @@ WEIR_PLUGIN_API void weir_deallocate(void* p, std::size_t bytes, int device, cud
     device_memory* const own = existing(device);
     if (!p || !own)
         return;
+    note_block(event_kind::free, device, p, bytes, stream);
     std::optional<weir::runtime::device_scope> there; // if none can be had, a default stream is that of both devices
     weir::base::try_twice([&] { return there.emplace(several_devices() ? device : weir::any_device), true; });
     static_cast<void>(guarded([&] { give(*own, p, bytes, stream); }));
@@ -210,33 +223,70 @@ WEIR_PLUGIN_API int weir_trim(int device, std::size_t keep, unsigned long long* 
 WEIR_PLUGIN_API int weir_suspend(int device, int keep, unsigned long long* given) {
     return guarded([&] {
         *given = 0;
-        visit(device, [&](device_memory& own) { *given += keep ? own.pool.suspend(pinned()) : own.pool.suspend(); });
+        visit(device, [&](device_memory& own) { 
+            std::size_t const gone = keep ? own.pool.suspend(pinned()) : own.pool.suspend();
+            tape().note(event_kind::suspend, own.memory.device_number(), {0, gone});
+            *given += gone;
+        });
     });
 }
 
 /// Ends 'weir_suspend': the contents are back at their addresses, and the host has its memory.
 WEIR_PLUGIN_API int weir_resume(int device) {
     return guarded([&] {
-        visit(device, [](device_memory& own) { own.pool.resume(); });
+        visit(device, [](device_memory& own) {
+            own.pool.resume();
+            tape().note(event_kind::resume, own.memory.device_number());
+        });
         pinned().settle();
         pinned().trim();
     });
 }
 
-#ifdef WEIR_PLUGIN_TORCH_CLASS
 namespace {
 
-void tell_ledger(int device, weir::base::range chunk, bool came) noexcept {
+void tell_of_chunk(int device, weir::base::range chunk, event_kind what) noexcept {
+#ifdef WEIR_PLUGIN_TORCH_CLASS
     try {
-        weir_plugin::torch::ledger_of(device).pool_chunk(chunk, came);
+        weir_plugin::torch::ledger_of(device).pool_chunk(chunk, what);
     } catch (...) { // a snapshot may lack a chunk; that is no failure
     }
+#else
+    tape().note(what, device, chunk);
+#endif
 }
 // From the beginning, since functions above may get chunks before 'weir_install'.
-[[maybe_unused]] bool const ledger_is_told = (chunks_told_to.store(&tell_ledger), true);
+[[maybe_unused]] bool const chunks_are_told = (chunks_told_to.store(&tell_of_chunk), true);
+
+void record_blocks([[maybe_unused]] bool wanted) {
+#ifdef WEIR_PLUGIN_TORCH_CLASS
+    for (weir_plugin::torch::ledger& each : weir_plugin::torch::ledgers())
+        each.record(wanted);
+#endif
+}
 
 } // namespace
 
+/// From now on what happens to the memory is written to a new file at `path`; with `stacks` also where in Python. Null: no more.
+WEIR_PLUGIN_API int weir_record(char const* path, int stacks) {
+    return guarded([&] {
+        if (!path)
+            record_blocks(false);
+        path ? tape().begin(path, stacks != 0) : tape().end();
+        if (path)
+            record_blocks(true);
+    });
+}
+/// Writes to that file what is not in it yet.
+WEIR_PLUGIN_API int weir_flush_recording() {
+    return guarded([] { tape().flush(); });
+}
+/// A part of the program of that name begins in the recording, or ends.
+WEIR_PLUGIN_API void weir_scope(char const* name, int begins) {
+    tape().scope(begins ? event_kind::begin_scope : event_kind::end_scope, name);
+}
+
+#ifdef WEIR_PLUGIN_TORCH_CLASS
 /// Makes weir PyTorch's allocator for the process. `version`: PyTorch's, as it tells it now.
 WEIR_PLUGIN_API int weir_install(char const* version) {
     return guarded([&] {

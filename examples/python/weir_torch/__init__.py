@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pathlib
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Union, overload
 
 try:
     import torch
@@ -24,7 +24,7 @@ except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does wit
     torch = None  # type: ignore[assignment]
 
 import weir_plugin
-from weir_plugin import Error, Size, State
+from weir_plugin import Error, Size, State, recordings
 from weir_torch import allocator as _class
 
 Device = Union[int, str, "torch.device", None]
@@ -41,6 +41,7 @@ SETTERS = {
 }
 
 _used: Any = None  # the plug-in that is PyTorch's allocator
+_recording: Optional[recordings.Recording] = None  # the one that 'record' began
 
 
 def _flags() -> List[str]:
@@ -218,3 +219,30 @@ def suspend(keep: bool = True, device: Device = None) -> int:
 def resume(device: Device = None) -> None:
     """Ends `suspend`: tensors are as they were. Blocks. Raises Error if the device has no room."""
     _plugin().resume(_index(device))
+
+
+@overload
+def record(path: recordings.Path, stacks: bool = True) -> recordings.Recording: ...
+@overload
+def record(path: None) -> None: ...
+def record(path: Optional[recordings.Path], stacks: bool = True) -> Optional[recordings.Recording]:
+    """Writes what happens to the memory to a new file, from now on, for 'sh examples/run.sh replay PATH': each tensor's size,
+    time, stream, and with `stacks` the line of Python that asked and its callers; and what the pool holds. It begins with the
+    tensors that are there. It ends with the block if it is used with 'with', by record(None), or as Python ends.
+
+    Any time after `use`, for all devices; one at a time. The file grows: a quarter of a million events are written by the
+    allocation that comes then, and `flush` of what is returned writes at once. Raises Error if the file cannot be made or
+    written to."""
+    global _recording
+    if path is None:
+        if _recording is not None:
+            _recording.end()
+        _recording = None
+        return None
+    _recording = _plugin().record(path, stacks)
+    return _recording
+
+
+def scope(name: str) -> ContextManager[None]:
+    """A part of the program, such as a step, that has this name in a recording: 'with weir_torch.scope("step 1"):'."""
+    return recordings.scope(_plugin(), name)

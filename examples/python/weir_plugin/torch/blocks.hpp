@@ -47,13 +47,13 @@ inline device_memory& memory_of_tensors(int device) {
 }
 
 [[noreturn]] inline void throw_out_of_memory(device_memory& own, int device, cudaStream_t stream, std::size_t bytes, mempool id,
-                                             context const& where) {
+                                             context const& where, std::uint32_t site) {
     std::size_t const total = weir::runtime::device_total_bytes(device);
     std::size_t const free = weir::runtime::device_free_bytes(device);
     ledger& of = ledger_of(device);
     auto const [allocated, reserved] =
         of.with_statistics([](statistics const& s) { return std::make_pair(s.allocated_bytes(), s.reserved_bytes()); });
-    of.refused(free, bytes, stream, id, where);
+    of.refused(free, bytes, stream, id, where, site);
     c10::Device const named(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(bytes), allocated, reserved, named);
     std::string const said = refusal_text(own, device, bytes);
@@ -69,6 +69,7 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
         return nullptr;
     device_memory& own = memory_of_tensors(device);
     context const where = history_settings::gather(caching::RecordContext::STATE);
+    std::uint32_t const site = tape().is_on() ? tape().site() : 0;
     pool_id id{0, 0};
     void* p = nullptr;
     {
@@ -85,12 +86,12 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
         }
     }
     if (!p)
-        throw_out_of_memory(own, device, stream, bytes, id, where);
+        throw_out_of_memory(own, device, stream, bytes, id, where, site);
     std::size_t const taken =
         id == pool_id{0, 0} ? pool_parts::placement::rounded(bytes, pool_alignment) : private_memory::rounded(bytes);
     ledger::totals now;
     try {
-        now = ledger_of(device).allocated({reinterpret_cast<std::size_t>(p), bytes, taken, stream, id}, where);
+        now = ledger_of(device).allocated({reinterpret_cast<std::size_t>(p), bytes, taken, stream, id, site}, where);
     } catch (...) {
         give(own, p, bytes, stream);
         throw;
@@ -99,6 +100,8 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
                                      c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
     if (c10::impl::PyInterpreter const* const trace = c10::impl::GPUTrace::get_trace())
         (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(p));
+    if (tape().is_on())
+        tape().flush_if_due();
     return p;
 }
 
@@ -160,6 +163,7 @@ inline void record_block(void* p, cudaStream_t stream) {
     device_memory& own = *existing(device);
     if (!own.graphs.used_on(p, stream))
         own.pool.used_on(p, stream);
+    tape().note(event_kind::used_on, device, p, 0, 0, stream);
 }
 
 } // namespace weir_plugin::torch

@@ -93,7 +93,7 @@ inline std::string largest_text(ledger& of) {
     std::string said;
     for (std::size_t i = 0; i < shown; ++i)
         said += (i == 0 ? " The largest of " + std::to_string(all.size()) + " tensors: " : std::string(", ")) +
-                size_text(all[i].requested_bytes);
+                size_text(all[i].requested_bytes) + (all[i].site == 0 ? "" : " (" + tape().site_text(all[i].site) + ")");
     return said.empty() ? said : said + ".";
 }
 
