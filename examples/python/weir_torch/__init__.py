@@ -26,6 +26,7 @@ except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does wit
 import weir_plugin
 from weir_plugin import Error, Size, State, recordings
 from weir_torch import allocator as _class
+from weir_torch import tags
 
 Device = Union[int, str, "torch.device", None]
 
@@ -209,15 +210,34 @@ def trim(keep: Size = 0, device: Device = None) -> int:
     return _plugin().trim(keep, _index(device))
 
 
-def suspend(keep: bool = True, device: Device = None) -> int:
-    """Gives the device all memory of the pool and keeps every tensor's address. keep: the contents go to pinned host memory;
-    False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied.
-    Returns the bytes given back."""
-    return _plugin().suspend(keep, _index(device))
+def tag(name: str) -> tags.Tag:
+    """Within 'with weir_torch.tag("cache"):' what the thread allocates is of that name: it comes from a pool of its own, under the
+    same limit, so that the name can sleep alone (suspend, resume). Blocks may lie in each other; the innermost counts. What
+    backward passes allocate has no tag, as their threads are PyTorch's, nor has what a CUDA graph or a MemPool does. Raises
+    Error on entry while the tag sleeps. Call `use` first."""
+    return tags.Tag(_plugin(), name)
 
 
-def resume(device: Device = None) -> None:
-    """Ends `suspend`: tensors are as they were. Blocks. Raises Error if the device has no room."""
+def suspend(tag: Union[str, bool, None] = None, keep: tags.Keep = True, device: Device = None) -> int:
+    """Gives the device all memory of the pool, or of one tag, and keeps every tensor's address. keep: the contents go to pinned
+    host memory; False: they are lost; 'constant', of a tag: they are kept, and so is the copy, since nothing writes them. A
+    later sleep with 'constant' copies nothing unless the tag has other tensors by then. Until `resume` no tensor of these may
+    be used, and none made. Blocks until all work is done and copied. Returns the bytes given back. Raises Error for a tag that
+    nobody made, that sleeps, or that a 'with' block uses."""
+    if isinstance(tag, bool):  # 'keep', when there were no tags
+        tag, keep = None, tag
+    if tag is not None:
+        return tags.suspend(_plugin(), tag, keep, _index(device))
+    if keep == "constant":
+        raise Error("weir: keep='constant' is for a tag: weir_torch.suspend('weights', keep='constant')")
+    return _plugin().suspend(bool(keep), _index(device))
+
+
+def resume(tag: Optional[str] = None, device: Device = None) -> None:
+    """Ends `suspend` of a tag, or of all that sleeps: tensors are as they were. Blocks. Raises Error if the device or the limit has
+    no room: then that tag, or that part, sleeps on, and the call can be made again."""
+    if tag is not None:
+        return tags.resume(_plugin(), tag, _index(device))
     _plugin().resume(_index(device))
 
 

@@ -26,6 +26,7 @@ struct live_tensor {
     cudaStream_t stream = nullptr;
     mempool pool{0, 0};
     std::uint32_t site = 0; // in the recording, while there is one
+    std::uint32_t tag = 0;  // whose pool it is of; 0: the ordinary one, or a private pool
 };
 
 /// Of one device. One thread at a time.
