@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Everything about Python that needs a GPU: what must hold, and the figures. A quarter of an hour on an H200.
 
-usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,memory,two_cards] [--workloads NAME,...]
-              [--rounds 3] [--without-compact] [--minutes N]
+usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,sleep,record,memory,two_cards]
+              [--workloads NAME,...] [--rounds 3] [--without-compact] [--minutes N]
 
 Writes FOLDER/python.json and FOLDER/python.txt as it goes, and prints the latter; the last line is 'N passed, N failed'. Needs
 PyTorch with CUDA, g++ and CUDA's headers; what CuPy, Numba, JAX, accelerate or a second card are for is left out where they are
@@ -48,7 +48,7 @@ from sub_runs import Clock, SubRun, forked  # noqa: E402
 
 MIB = 1 << 20
 ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
-MINUTES = {"calls": 1, "cases": 3, "pairs": 0.5, "recovery": 1, "trees": 3.5, "long": 1.5, "memory": 4, "two_cards": 3.6}
+MINUTES = {"calls": 1, "cases": 3, "pairs": 0.5, "recovery": 1, "trees": 3.5, "long": 1.5, "sleep": 0.7, "record": 0.3, "memory": 4, "two_cards": 3.6}
 
 
 def take(allocator, limit=None):
@@ -394,6 +394,99 @@ def run_long(book, quick):
                        f"{allocator}: the losses are PyTorch's own: {each['losses'][-1]}")
 
 
+def timed(act):
+    """Seconds until act() is over on the device, too."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    act()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def measure_sleep(bytes_, rounds):
+    """Seconds of sleeping and waking of one tag beside another one, and of copies by hand; free memory before and after rounds."""
+    take("device_pool")
+    count = bytes_ >> 28
+    with weir_torch.tag("weights"):
+        weights = [torch.full((64 << 20,), float(each), device="cuda") for each in range(count)]  # 256 MiB each
+    with weir_torch.tag("cache"):
+        cache = torch.arange(64 << 20, device="cuda", dtype=torch.float32)
+    found = {}
+    for name, keep in (("constant, first", "constant"), ("constant, second", "constant"), ("kept, first", True),
+                       ("kept, second", True), ("dropped", False)):
+        found[name] = {"sleep": timed(lambda: weir_torch.suspend("weights", keep=keep))}
+        assert bool((cache[-3:] == torch.arange(len(cache) - 3, len(cache), device="cuda")).all())
+        found[name]["wake"] = timed(lambda: weir_torch.resume("weights"))
+        if keep:
+            for number, each in enumerate(weights):
+                assert bool((each == number).all()), f"{name}: weights[{number}] are not what they were"
+    copies = []
+    found["by hand"] = {"sleep": timed(lambda: copies.extend(each.cpu() for each in weights))}
+    found["by hand"]["wake"] = timed(lambda: [each.cuda() for each in copies])
+    del copies, weights
+    weir_torch.trim()
+    weir_torch.suspend("cache")
+    weir_torch.resume("cache")
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(rounds):
+        weir_torch.suspend("cache", keep=False)
+        weir_torch.resume("cache")
+    return {"seconds": found, "lost_bytes": before - torch.cuda.mem_get_info()[0]}
+
+
+def run_sleep(book, quick):
+    gib = 1 if quick else 6
+    book.say(f"\na tag of {gib} GiB sleeps and wakes, seconds")
+    result, error = book.forked(lambda: measure_sleep(gib << 30, 20 if quick else 1000), 60)
+    book.data["sleep"] = result
+    if error:
+        return book.judge(False, error.strip())
+    for name, each in result["seconds"].items():
+        book.say(f"  {name:<18}{each['sleep']:8.3f} {each['wake']:8.3f}")
+    for name, what, most in (("constant, first", "sleep", 0.6), ("constant, second", "sleep", 0.2), ("constant, second", "wake", 0.2),
+                             ("kept, first", "wake", 0.2)):
+        took = result["seconds"][name][what]
+        book.judge(took <= most * gib / 6 + 0.05 * quick, f"{name}: {what} takes {took:.3f} s, and at most {most * gib / 6:.3f} was "
+                   "asked for")
+    book.judge(result["lost_bytes"] == 0, f"after sleeping and waking {20 if quick else 1000} times {result['lost_bytes']} bytes "
+               "less are free")
+
+
+def measure_record(pairs):
+    """Nanoseconds of torch.empty and its end: while nobody records, and while somebody does; bytes an event in the file."""
+    take("device_pool")
+
+    def ns():
+        for _ in range(pairs // 10):
+            torch.empty(512, dtype=torch.uint8, device="cuda")
+        began = time.perf_counter_ns()
+        for _ in range(pairs):
+            torch.empty(512, dtype=torch.uint8, device="cuda")
+        return (time.perf_counter_ns() - began) / pairs
+
+    found = {"off": min(ns() for _ in range(5))}
+    with tempfile.TemporaryDirectory() as place:
+        path = pathlib.Path(place) / "pairs.weir"
+        for name, stacks in (("on, without lines", False), ("on", True)):
+            with weir_torch.record(path, stacks=stacks):
+                found[name] = min(ns() for _ in range(5))
+            found[name + ": bytes an event"] = path.stat().st_size / (11 * pairs)
+    found["off again"] = min(ns() for _ in range(5))
+    return found
+
+
+def run_record(book, quick):
+    book.say("\ntorch.empty and its end, host nanoseconds, by whether somebody records")
+    result, error = book.forked(lambda: measure_record(2000 if quick else 20000), 30)
+    book.data["record"] = result
+    if error:
+        return book.judge(False, error.strip())
+    for name, each in result.items():
+        book.say(f"  {name:<34}{each:10.1f}")
+    book.judge(result["on, without lines"] - result["off"] <= 90, "recording a pair costs at most 90 ns, lines aside "
+               f"({result['on, without lines'] - result['off']:.0f})")
+
+
 def ranks(book, work, limit_s=60):
     """work(rank, store) in a process for each card: (what they returned, None), or (None, what went wrong)."""
     with tempfile.TemporaryDirectory() as place:
@@ -470,6 +563,7 @@ def main():
     stages = {"calls": lambda: run_calls(book, folder), "cases": lambda: run_cases(book),
               "pairs": lambda: run_pairs(book, options.quick),
               "long": lambda: run_long(book, options.quick),
+              "sleep": lambda: run_sleep(book, options.quick), "record": lambda: run_record(book, options.quick),
               "trees": lambda: run_trees(book, options.quick, options.rounds), "recovery": lambda: run_recovery(book),
               "two_cards": lambda: run_two_cards(book, options.quick, options.rounds),
               "memory": lambda: run_memory(book, options.quick, options.workloads.split(","), options.rounds,

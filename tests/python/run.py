@@ -318,6 +318,51 @@ def case_suspend():
     plugin.deallocate(block, 8 * MIB, 0, 0)
 
 
+def read_recording(path):
+    """A recording's events: (kind, bytes, stream, frames of Python), the innermost frame first as (file, function)."""
+    program = FOLDER / "read_recording"
+    if not program.exists():
+        done = run(["g++", "-std=c++17", "-O0", *WARNINGS, f"-I{ROOT / 'include'}", HERE / "read_recording.cpp", "-o", program])
+        assert done.code == 0, done.output
+    done = run([program, path])
+    assert done.code == 0, done.output
+    lines = done.output.splitlines()
+    assert " 0 lost, ''," in lines[0], lines[0]
+    for kind, _, size, _, stream, *frames in map(str.split, lines[1:]):
+        yield int(kind), int(size), stream, [(each.split(":")[0].rpartition("/")[2], each.split(":")[-1]) for each in frames]
+
+
+def case_recording():
+    plugin = loaded().load("device_pool", "64 MiB", "tested", weir_torch()._flags())
+    path = FOLDER / "recording.weir"
+    before = plugin.allocate(1000, 0, 0)
+    with plugin.record(path) as made:
+        first = plugin.allocate(3000, 0, 2)
+        refused(lambda: plugin.allocate(100 * MIB, 0, 0), "out of memory")
+        made.flush()
+        assert len(list(read_recording(path))) == 2
+        refused(lambda: plugin.record(path), "a recording already", "recording.weir")
+        plugin.deallocate(first, 3000, 0, 2)
+        plugin.library.weir_scope(b"step", 1)
+    plugin.deallocate(before, 1000, 0, 0)  # when it has ended
+    allocate, free, refuse, scope = 1, 2, 3, 25
+    events = list(read_recording(path))
+    assert [each[:3] for each in events] == [(allocate, 3000, "2"), (refuse, 100 * MIB, "1"), (free, 3000, "2"),
+                                             (scope, 0, "0")], events
+    assert events[0][3][:2] == [("__init__.py", "allocate"), ("run.py", "case_recording")], events[0]
+    assert events[1][3][:3] == [("__init__.py", "allocate"), ("run.py", "<lambda>"), ("run.py", "refused")], events[1]
+    bare = plugin.record(path, stacks=False)
+    plugin.deallocate(plugin.allocate(10 * MIB, 0), 10 * MIB, 0, 0)
+    bare.end()
+    bare.end()  # it has ended
+    assert [each for each in read_recording(path) if each[0] in (allocate, free)] == [(allocate, 10 * MIB, "0", []), (free, 10 * MIB, "1", [])]
+    refused(lambda: plugin.record(FOLDER / "no such/folder"), "cannot be made", "another path")
+    full = plugin.record("/dev/full")
+    refused(full.flush, "cannot be written to")
+    refused(full.end, "cannot be written to")
+    plugin.record(path).end()  # and it goes on
+
+
 def case_use():
     weir = weir_torch()
     import torch

@@ -780,6 +780,180 @@ def case_suspend():
     return [text, (held.data_ptr(), output.data_ptr()) == addresses and tiled(torch.cuda.memory_snapshot())]
 
 
+def numbered(mib, number):
+    held = block(mib)
+    held.copy_(torch.full((int(mib * MIB),), number, dtype=torch.uint8))
+    return held
+
+
+def is_numbered(held, number):
+    return bool((held.cpu() == number).all())
+
+
+def weirs_refusal(act):
+    """What weir's Error says that act() raises."""
+    try:
+        act()
+    except weir_torch.Error as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def case_tags():
+    """Tags sleep one by one, and others' tensors are none of their business."""
+    if not ours:
+        return True
+    before, plain = weir_torch.state()["reserved_bytes"], numbered(3, 3)
+    with weir_torch.tag("weights"):
+        weights, small = numbered(8, 1), numbered(0.01, 2)
+        with weir_torch.tag("cache"):
+            cache = numbered(6, 4)
+        weights_too = numbered(2, 5)
+    addresses = [each.data_ptr() for each in (weights, small, weights_too, cache)]
+    assert len({each // (2 * MIB) for each in (small.data_ptr(), cache.data_ptr(), plain.data_ptr())}) == 3  # no page in common
+    assert "torch:0 weights" in weir_torch.report() and torch.cuda.memory_reserved() == weir_torch.state()["reserved_bytes"]
+    given = weir_torch.suspend("weights", keep="constant")
+    assert given >= 10 * MIB and torch.cuda.memory_reserved() == weir_torch.state()["reserved_bytes"]
+    assert is_numbered(cache, 4) and is_numbered(plain, 3) and tiled(torch.cuda.memory_snapshot()) is True
+    assert weir_torch.suspend("cache", keep=False) >= 6 * MIB and is_numbered(plain, 3)
+    weir_torch.resume("weights")
+    assert is_numbered(weights, 1) and is_numbered(small, 2) and is_numbered(weights_too, 5)
+    weir_torch.suspend("weights", keep="constant")  # copies nothing
+    weir_torch.suspend()
+    assert torch.cuda.memory_reserved() == 0
+    weir_torch.resume()
+    assert is_numbered(weights, 1) and is_numbered(plain, 3)
+    cache.copy_(weights[:6 * MIB])
+    weir_torch.suspend("cache")
+    weir_torch.resume("cache")
+    weir_torch.resume("cache")  # it does not sleep
+    assert is_numbered(cache, 1) and addresses == [each.data_ptr() for each in (weights, small, weights_too, cache)]
+    del weights, small, weights_too, cache, plain
+    weir_torch.trim()
+    return weir_torch.state()["reserved_bytes"] <= before or weir_torch.report()
+
+
+def case_tags_have_one_limit():
+    if not ours:
+        return [True, True]
+    with weir_torch.tag("large"):
+        large = block(5 << 10)
+    assert refused(lambda: block(4 << 10), "CUDA out of memory", "at most 8.00 GiB: free tensors") is True
+    del large
+    plain = block(6 << 10)  # what the tag had free goes to others
+    with weir_torch.tag("large"):
+        one = block(1 << 10)
+    weir_torch.suspend("large", keep=False)
+    more = block(1.5 * 1024)
+    text = weirs_refusal(lambda: weir_torch.resume("large"))
+    assert "no room for tag 'large' to wake: it needs 1 GiB" in text and "nothing has changed" in text, text
+    assert "sleeps: call weir_torch.resume" in weirs_refusal(lambda: weir_torch.tag("large").__enter__())
+    del more
+    weir_torch.resume("large")
+    del plain, one
+    weir_torch.trim()
+    return [torch.cuda.memory_reserved() == weir_torch.state()["reserved_bytes"], stat("num_ooms") > 0]
+
+
+def case_tags_in_graphs():
+    """What a graph takes is its own; what it frees of a tag goes back to the tag's pool."""
+    if not ours:
+        return True
+    with weir_torch.tag("of graphs"):
+        held = [block(4)]
+        graph, output = captured(lambda: (held.clear(), block(2))[1])
+    weir_torch.suspend("of graphs", keep=False)
+    assert "of graphs" in weir_torch.report()
+    weir_torch.resume("of graphs")
+    graph.replay()
+    del graph, output
+    torch.cuda.empty_cache()
+    found = [each for each in weir_torch.report().splitlines() if "of graphs" in each]
+    return "no block" in found[0] or "0 B in use" in found[0] or found
+
+
+def case_tags_that_cannot_be():
+    if not ours:
+        return True
+    one = weir_torch.tag("one")
+    with one:
+        assert "in use already" in weirs_refusal(one.__enter__)
+        assert "'one' is in use" in weirs_refusal(lambda: weir_torch.suspend("one"))
+        held = block(1)
+        assert "'one' is in use" in weirs_refusal(weir_torch.suspend)
+    for act in (weir_torch.suspend, weir_torch.resume):
+        text = weirs_refusal(lambda: act("nobody's"))
+        assert "no tag 'nobody's'" in text and "'one'" in text, text
+    assert "'constant' for what never changes" in weirs_refusal(lambda: weir_torch.suspend("one", keep="always"))
+    assert "for a tag" in weirs_refusal(lambda: weir_torch.suspend(keep="constant"))
+    weir_torch.suspend("one")
+    assert "sleeps already" in weirs_refusal(lambda: weir_torch.suspend("one"))
+    with weir_torch.tag("two"):
+        assert "'one' sleeps" in weirs_refusal(weir_torch.tag("one").__enter__)
+        del held  # of a tag that sleeps
+    weir_torch.resume("one")
+    assert "64" not in weirs_refusal(lambda: [weir_torch.tag(f"many {each}") for each in range(20)])
+    assert "63 tags already" in weirs_refusal(lambda: [weir_torch.tag(f"many {each}") for each in range(64)])
+    return True
+
+
+def case_recording():
+    """What it says event by event is run.py's affair."""
+    if not ours:
+        return True
+    early, path = block(5), tempfile.mktemp(suffix=".weir")
+    with weir_torch.record(path) as made, weir_torch.scope("a step of it"):
+        held, (graph, output) = block(3), captured(lambda: block(7))
+        del held
+        assert refused(lambda: block(100 << 10), "The largest of", "7.00 MiB (torch_cases.py:") is True
+        made.flush()
+        size = os.path.getsize(path)
+        weir_torch.suspend()
+        weir_torch.resume()
+    with open(path, "rb") as file:
+        whole = file.read()
+    assert whole.startswith(b"\x89weir") and 100 < size < len(whole), (size, len(whole))
+    for name in (b"torch_cases.py", b"case_recording", b"<lambda>", b"a step of it", b"torch:0"):
+        assert name in whole, name
+    weir_torch.record(path, stacks=False)
+    block(3)
+    weir_torch.record(None)
+    weir_torch.record(None)  # it has ended
+    os.remove(path)
+    del early, graph, output
+    return True
+
+
+def case_recording_by_threads():
+    """While threads allocate, recordings begin and end."""
+    if not ours:
+        return True
+    path, stop, failed = tempfile.mktemp(suffix=".weir"), threading.Event(), []
+
+    def work():
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                while not stop.is_set():
+                    held = [block(0.01 * each) for each in range(1, 5)]
+                    del held
+        except Exception as error:
+            failed.append(repr(error))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for _ in range(5):
+        with weir_torch.record(path) as made:
+            for _ in range(20):
+                block(1)
+            made.flush()
+    stop.set()
+    for each in threads:
+        each.join()
+    os.remove(path)
+    return not failed or failed
+
+
 ENDED = "it ended the process"
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 

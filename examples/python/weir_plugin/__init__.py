@@ -18,9 +18,10 @@ import threading
 from typing import Dict, Optional, Sequence, TypedDict, cast
 
 from .building import build, cache_folder, cuda_flags, cuda_runtime, weir_include
+from .recordings import Path, Recording
 from .words import NO_LIMIT, POOLS, Error, OutOfMemory, Size, bytes_of, limit_of, pool_of
 
-__all__ = ["ALL_DEVICES", "Error", "FIGURES", "NO_LIMIT", "OutOfMemory", "POOLS", "Plugin", "Size", "State", "build",
+__all__ = ["ALL_DEVICES", "Error", "FIGURES", "NO_LIMIT", "OutOfMemory", "POOLS", "Plugin", "Recording", "Size", "State", "build",
            "bytes_of", "cache_folder", "cuda_flags", "cuda_runtime", "join", "limit_of", "load", "pool_of", "weir_include"]
 
 ALL_DEVICES = -1
@@ -65,7 +66,8 @@ class Plugin:
                 ("deallocate", None, (pointer, size, number, pointer)), ("state", number, (number, figures)),
                 ("report", ctypes.c_char_p, (number,)), ("reset_peak", number, (number,)),
                 ("trim", number, (number, size, figures)), ("suspend", number, (number, number, figures)),
-                ("resume", number, (number,))):
+                ("resume", number, (number,)), ("record", number, (ctypes.c_char_p, number)),
+                ("flush_recording", number, ()), ("scope", None, (ctypes.c_char_p, number))):
             function = getattr(self.library, "weir_" + name)
             function.restype, function.argtypes = result, arguments
 
@@ -140,6 +142,10 @@ class Plugin:
     def resume(self, device: int = ALL_DEVICES) -> None:
         """Ends `suspend`. Blocks. Raises Error if the device has no room; call it again once there is."""
         self._call("resume", device)
+
+    def record(self, path: Path, stacks: bool = True) -> Recording:
+        """Writes what happens to the memory of all devices to a file, from now on; see Recording."""
+        return Recording(self, path, stacks)
 
 
 def load(pool: str = "device_pool", limit: Size = None, name: str = "python", flags: Sequence[str] = ()) -> Plugin:

@@ -5,12 +5,14 @@
 //
 // Each device has a pool of its own, which is made at its first allocation and never ends, since tensors may outlive everything
 // else in a Python process. Its kind is chosen when this is compiled: -DWEIR_PLUGIN_POOL=device_pool. The settings stand here
-// too: a limit and a fraction for each device.
+// too: a limit and a fraction for each device. A part of the program with a tag has a pool of its own beside it.
 //
 // cost:      the pool's, and that of layer::statistics; on a machine of several devices a question for the current one.
 // not for:   the functions and classes by which libraries call: plugin.cpp, torch/allocator.hpp.
 
 #include "private_pools.hpp"
+#include "recording.hpp"
+#include "tags.hpp"
 #include "watched_memory.hpp"
 
 #include <algorithm>
@@ -41,23 +43,42 @@ struct watched_pool<weir::pool<Memory, Placement, Reuse, Growth>> {
 using pool_parts = watched_pool<weir::WEIR_PLUGIN_POOL::parts>;
 using counted_pool = weir::layer::statistics<pool_parts::type>;
 
-constexpr int most_devices = 64;
-
 /// What one device has.
 struct device_memory {
-    device_memory(int device, weir::pool_options const& options) : memory(device), pool(memory, options) {}
+    device_memory(int device, weir::pool_options const& options)
+        : limit(options.limit_bytes()), memory(device, limit), pool(memory, options) {}
 
     /// Lets kernels of `other` use the memory as they use cudaMalloc's, where the device can: PyTorch copies so.
     void open_to(int other) {
         int reaches = 0;
         if (memory.extends() && other != memory.device_number())
             weir::check_cuda(cudaDeviceCanAccessPeer(&reaches, other, memory.device_number()), "cudaDeviceCanAccessPeer");
-        if (reaches != 0)
-            memory.enable_access_from(other);
+        if (reaches == 0)
+            return;
+        memory.enable_access_from(other);
+        tags.visit([&](tag_number, auto& its) { its.memory.enable_access_from(other); });
     }
+    /// act(pool) for each that is awake.
+    template <class Act>
+    void visit_awake(Act const& act) {
+        visit([&](counted_pool& each) {
+            if (!each.suspended())
+                act(each);
+        });
+    }
+    /// act(pool) for each.
+    template <class Act>
+    void visit(Act const& act) {
+        act(pool);
+        tags.visit([&](tag_number, auto& its) { act(its.pool); });
+    }
+    /// The pool of a tag that has blocks here, or the ordinary one.
+    counted_pool& pool_of(tag_number tag) noexcept { return tag == 0 ? pool : tags.find(tag)->pool; }
 
+    shared_limit limit; // of all pools
     watched_memory memory;
     counted_pool pool;
+    tagged_pools<counted_pool> tags;
     private_pools<counted_pool> graphs{pool};
     std::atomic<bool> is_open_to_all{false};
 };
@@ -140,6 +161,7 @@ inline void open_to_all(device_memory& own) {
     }
     if (open == peers::all)
         open_to_all(*fresh);
+    tape().describe(device, options.name().c_str(), options.limit_bytes());
     now.devices[device].store(fresh.get(), std::memory_order_release);
     return *fresh.release();
 }
@@ -150,23 +172,67 @@ inline device_memory& memory_of(int device, peers open) {
     return ready ? *made : make_memory(device, open);
 }
 
-/// A block for work on `stream`, and the private pool that it is of; null: there is no room now.
-inline void* try_take(device_memory& own, std::size_t bytes, weir::stream_ref stream, pool_id* id = nullptr) {
+// The pool of a tag, made at its first block.
+[[gnu::noinline]] inline counted_pool& make_tagged(device_memory& own, tag_number tag) {
+    std::lock_guard<std::mutex> const lock(all().mutex);
+    if (auto* const made = own.tags.find(tag))
+        return made->pool;
+    int const device = own.memory.device_number();
+    weir::runtime::device_scope const there(device);
+    auto options = weir::pool_options{}.device(device).limit(own.limit.limit()).on_leak(weir::leak_action::ignore);
+    options.name(own.pool.name() + " " + tags().name(tag).c_str());
+    auto& fresh = own.tags.add(tag, std::make_unique<tagged_memory<counted_pool>>(device, own.limit, options));
+    for (int other = 0; other < std::min(most_devices, weir::runtime::device_count()); ++other)
+        if (other != device && (existing(other) || own.is_open_to_all.load(std::memory_order_relaxed)))
+            own.open_to(other);
+    return fresh.pool;
+}
+inline counted_pool& pool_for(device_memory& own, tag_number tag) {
+    return tag == 0 || own.tags.find(tag) ? own.pool_of(tag) : make_tagged(own, tag);
+}
+
+/// The tag that this thread allocates for; 0: none.
+inline tag_number current_tag() noexcept {
+    return tags().count() == 0 ? 0 : tag_of_thread();
+}
+
+/// Gets the free memory of the other pools than that of `tag`; whether there was any. Waits until it is unused.
+inline bool make_room(device_memory& own, tag_number tag) {
+    std::size_t given = 0;
+    counted_pool const* const needs = tags().count() == 0 ? &own.pool : &pool_for(own, tag);
+    own.visit_awake([&](counted_pool& each) {
+        if (&each == needs)
+            return;
+        each.settle();
+        given += each.trim();
+    });
+    return given != 0;
+}
+
+/// A block for work on `stream`, of a tag if no private pool takes it, and the private pool that it is of; null: there is no room
+/// now.
+inline void* try_take(device_memory& own, std::size_t bytes, weir::stream_ref stream, pool_id* id = nullptr,
+                      tag_number tag = 0) {
     void* p = nullptr;
     if (own.graphs.routing() && !stream.is_host() && own.graphs.allocate(stream.get(), bytes, p, id))
         return p;
-    return own.pool.try_allocate(stream, bytes);
+    return pool_for(own, tag).try_allocate(stream, bytes);
 }
-/// The same; the memory of private pools that are gone goes back before it gives up.
-inline void* take(device_memory& own, std::size_t bytes, weir::stream_ref stream, pool_id* id = nullptr) {
-    void* const p = try_take(own, bytes, stream, id);
-    return p || bytes == 0 || !own.graphs.collect() ? p : try_take(own, bytes, stream, id);
+/// The same; the memory of private pools that are gone, and then what other tags have free, goes back before it gives up.
+inline void* take(device_memory& own, std::size_t bytes, weir::stream_ref stream, pool_id* id = nullptr, tag_number tag = 0) {
+    void* p = try_take(own, bytes, stream, id, tag);
+    if (!p && bytes != 0 && own.graphs.collect())
+        p = try_take(own, bytes, stream, id, tag);
+    if (!p && bytes != 0 && make_room(own, tag))
+        p = try_take(own, bytes, stream, id, tag);
+    return p;
 }
 
-/// Takes a block back. Throws what makes a device current.
-inline void give(device_memory& own, void* p, std::size_t bytes, cudaStream_t stream) {
-    if (!own.graphs.any() || !own.graphs.deallocate(stream, p, bytes))
-        own.pool.deallocate(stream, p, bytes);
+/// Takes a block back, of a tag's pool or of the ordinary one if it is no private pool's. Throws what makes a device current.
+inline void give(device_memory& own, void* p, std::size_t bytes, cudaStream_t stream, tag_number tag = 0) {
+    counted_pool& home = own.pool_of(tag);
+    if (!own.graphs.any() || !own.graphs.deallocate(stream, p, bytes, home))
+        home.deallocate(stream, p, bytes);
 }
 
 /// Notes that work on `stream` uses the block at `p`; false: it is no memory of weir's. Throws as used_on.
@@ -175,6 +241,7 @@ inline bool record_stream(void* p, cudaStream_t stream) {
         if (device_memory* const own = each.load(std::memory_order_acquire); own && own->pool.owns(p)) {
             if (!own->graphs.used_on(p, stream))
                 own->pool.used_on(p, stream);
+            tape().note(event_kind::used_on, own->memory.device_number(), p, 0, 0, stream);
             return true;
         }
     return false;
@@ -182,9 +249,24 @@ inline bool record_stream(void* p, cudaStream_t stream) {
 
 /// Waits until freed memory is unused, and gives free memory back until `keep` bytes are held. Returns what went back.
 inline std::size_t trim(device_memory& own, std::size_t keep) {
+    tape().note(event_kind::trim, own.memory.device_number(), {0, keep});
     own.graphs.collect();
+    std::size_t given = 0, tagged = 0;
+    own.tags.visit([&](tag_number, auto& its) {
+        if (its.pool.suspended())
+            return;
+        its.pool.settle();
+        given += its.pool.trim();
+        tagged += its.pool.reserved_bytes();
+    });
     own.pool.settle();
-    return own.pool.trim(keep);
+    return given + own.pool.trim(keep - std::min(keep, tagged));
+}
+
+/// The peaks of all pools become what they have now.
+inline void reset_peaks(device_memory& own) {
+    own.visit([](counted_pool& each) { each.reset_peaks(); });
+    own.limit.reset_peak();
 }
 
 /// What the pool of `device` may hold, from now on. Throws if more than that is in use, and for what is no fraction.
@@ -199,17 +281,24 @@ inline void set_memory_fraction(double fraction, int device) {
         return;
     }
     std::size_t const wanted = std::min(share(fraction, device), all().limit_bytes);
-    std::size_t const before = own->pool.limit_bytes();
-    own->pool.set_limit(wanted);
+    std::size_t const before = own->limit.limit();
+    auto const set_limit = [own](std::size_t bytes) {
+        own->limit.set_limit(bytes);
+        own->visit([&](counted_pool& each) { each.set_limit(bytes); });
+    };
+    set_limit(wanted);
     try {
         trim(*own, wanted);
-        if (own->pool.reserved_bytes() + own->pool.suspended_bytes() > wanted)
+        std::size_t needed = own->limit.held();
+        own->visit([&](counted_pool const& each) { needed += each.suspended_bytes(); });
+        if (needed > wanted)
             throw weir::usage_error(
                 weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +
                 " is below what is in use; free tensors first, or set it before the first one: " + own->pool.report());
         all().fractions[device] = fraction;
+        tape().note(event_kind::set_limit, device, {0, wanted});
     } catch (...) {
-        own->pool.set_limit(before);
+        set_limit(before);
         throw;
     }
 }

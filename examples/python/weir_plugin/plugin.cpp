@@ -14,6 +14,7 @@
 // cost:      the pool's, and that of layer::statistics; on a machine of several devices a question for the current one.
 
 #include "devices.hpp"
+#include "sleep.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -63,22 +64,27 @@ int guarded(Act const& act) noexcept {
     return -1;
 }
 
+// What goes past PyTorch's class: its ledger writes down what PyTorch has.
+void note_block(event_kind what, int device, void* p, std::size_t bytes, weir::stream_ref stream) noexcept {
+    if (!tape().is_on() || bytes == 0)
+        return;
+    std::uint32_t const site = what == event_kind::free ? 0 : tape().site();
+    tape().note(what, device, p, bytes, pool_parts::placement::rounded(bytes, counted_pool::default_alignment), stream, site);
+    if (what != event_kind::free)
+        tape().flush_if_due();
+}
+
 void* take_or_tell(std::size_t bytes, int device, weir::stream_ref stream) noexcept {
     void* p = nullptr;
     static_cast<void>(guarded([&] {
         device_memory& own = memory_of(device, peers::all);
         weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
         p = take(own, bytes, stream);
+        note_block(p ? event_kind::allocate : event_kind::refuse, device, p, bytes, stream);
         if (!p && bytes != 0)
             error_text = refusal_text(own, bytes);
     }));
     return p;
-}
-
-// What is suspended lies here; it never ends, as the pools do not.
-weir::pinned_pool& pinned() {
-    static auto* const made = new weir::pinned_pool(weir::pool_options{}.name("suspended"));
-    return *made;
 }
 
 } // namespace
@@ -109,6 +115,7 @@ WEIR_PLUGIN_API void* weir_allocate(std::size_t bytes, int device, cudaStream_t 
     device_memory& own = memory_of(device, peers::with_memory);
     weir::runtime::device_scope const there(several_devices() ? device : weir::any_device);
     void* const p = take(own, bytes, stream);
+    note_block(p ? event_kind::allocate : event_kind::refuse, device, p, bytes, stream);
     if (!p && bytes != 0)
         WEIR_PLUGIN_THROW(refusal_text(own, bytes));
     return p;
@@ -119,6 +126,7 @@ WEIR_PLUGIN_API void weir_deallocate(void* p, std::size_t bytes, int device, cud
     device_memory* const own = existing(device);
     if (!p || !own)
         return;
+    note_block(event_kind::free, device, p, bytes, stream);
     std::optional<weir::runtime::device_scope> there; // if none can be had, a default stream is that of both devices
     weir::base::try_twice([&] { return there.emplace(several_devices() ? device : weir::any_device), true; });
     static_cast<void>(guarded([&] { give(*own, p, bytes, stream); }));
@@ -163,24 +171,23 @@ WEIR_PLUGIN_API void weir_release_capture(int device, pool_id id) {
 }
 
 /// Ten figures: requested, peak requested, in use, reserved, peak reserved and limit bytes, live blocks, chunks, lost bytes,
-/// blocks in all. A device without a pool has zeroes.
+/// blocks in all. Of tags' pools, too: their peaks of requested bytes are added. A device without a pool has zeroes.
 WEIR_PLUGIN_API int weir_state(int device, unsigned long long* figures) {
     return guarded([&] {
         std::fill_n(figures, 10, 0ULL);
-        if (device_memory* const own = existing(device)) {
-            weir::memory_report const now = own->pool.state();
-            unsigned long long const all[] = {own->pool.requested_bytes(),
-                                              own->pool.peak_requested_bytes(),
-                                              now.in_use_bytes,
-                                              now.reserved_bytes,
-                                              own->pool.peak_reserved_bytes(),
-                                              now.limit_bytes,
-                                              now.live_blocks,
-                                              now.chunks,
-                                              now.lost_bytes,
-                                              own->pool.total_blocks()};
-            std::copy(std::begin(all), std::end(all), figures);
-        }
+        device_memory* const own = existing(device);
+        if (!own)
+            return;
+        own->visit([&](counted_pool const& each) {
+            weir::memory_report const now = each.state();
+            unsigned long long const its[] = {each.requested_bytes(), each.peak_requested_bytes(), now.in_use_bytes,
+                                              now.reserved_bytes, 0, 0, now.live_blocks, now.chunks, now.lost_bytes,
+                                              each.total_blocks()};
+            for (std::size_t i = 0; i < 10; ++i)
+                figures[i] += its[i];
+        });
+        figures[4] = own->limit.peak();
+        figures[5] = own->limit.limit();
     });
 }
 
@@ -189,13 +196,15 @@ WEIR_PLUGIN_API char const* weir_report(int device) {
     int const failed = guarded([&] {
         device_memory* const own = existing(device);
         report_text = own ? own->pool.full_report().c_str() : "nothing was allocated yet";
+        if (own)
+            own->tags.visit([](tag_number, auto& its) { report_text += std::string("\n") + its.pool.full_report().c_str(); });
     });
     return failed ? nullptr : report_text.c_str();
 }
 
 /// The peaks become what is in use and reserved now.
 WEIR_PLUGIN_API int weir_reset_peak(int device) {
-    return guarded([&] { visit(device, [](device_memory& own) { own.pool.reset_peaks(); }); });
+    return guarded([&] { visit(device, [](device_memory& own) { reset_peaks(own); }); });
 }
 
 /// Waits until freed memory is unused, and gives free memory back until `keep` bytes are held. `given`: what went back.
@@ -210,33 +219,62 @@ WEIR_PLUGIN_API int weir_trim(int device, std::size_t keep, unsigned long long* 
 WEIR_PLUGIN_API int weir_suspend(int device, int keep, unsigned long long* given) {
     return guarded([&] {
         *given = 0;
-        visit(device, [&](device_memory& own) { *given += keep ? own.pool.suspend(pinned()) : own.pool.suspend(); });
+        visit(device, [&](device_memory& own) { *given += suspend_all(own, keep != 0); });
     });
 }
 
 /// Ends 'weir_suspend': the contents are back at their addresses, and the host has its memory.
 WEIR_PLUGIN_API int weir_resume(int device) {
     return guarded([&] {
-        visit(device, [](device_memory& own) { own.pool.resume(); });
-        pinned().settle();
-        pinned().trim();
+        visit(device, [](device_memory& own) { resume_all(own); });
+        give_host_memory_back();
     });
 }
 
-#ifdef WEIR_PLUGIN_TORCH_CLASS
 namespace {
 
-void tell_ledger(int device, weir::base::range chunk, bool came) noexcept {
+void tell_of_chunk(int device, weir::base::range chunk, event_kind what) noexcept {
+#ifdef WEIR_PLUGIN_TORCH_CLASS
     try {
-        weir_plugin::torch::ledger_of(device).pool_chunk(chunk, came);
+        weir_plugin::torch::ledger_of(device).pool_chunk(chunk, what);
     } catch (...) { // a snapshot may lack a chunk; that is no failure
     }
+#else
+    tape().note(what, device, chunk);
+#endif
 }
 // From the beginning, since functions above may get chunks before 'weir_install'.
-[[maybe_unused]] bool const ledger_is_told = (chunks_told_to.store(&tell_ledger), true);
+[[maybe_unused]] bool const chunks_are_told = (chunks_told_to.store(&tell_of_chunk), true);
+
+void record_blocks([[maybe_unused]] bool wanted) {
+#ifdef WEIR_PLUGIN_TORCH_CLASS
+    for (weir_plugin::torch::ledger& each : weir_plugin::torch::ledgers())
+        each.record(wanted);
+#endif
+}
 
 } // namespace
 
+/// From now on what happens to the memory is written to a new file at `path`; with `stacks` also where in Python. Null: no more.
+WEIR_PLUGIN_API int weir_record(char const* path, int stacks) {
+    return guarded([&] {
+        if (!path)
+            record_blocks(false);
+        path ? tape().begin(path, stacks != 0) : tape().end();
+        if (path)
+            record_blocks(true);
+    });
+}
+/// Writes to that file what is not in it yet.
+WEIR_PLUGIN_API int weir_flush_recording() {
+    return guarded([] { tape().flush(); });
+}
+/// A part of the program of that name begins in the recording, or ends.
+WEIR_PLUGIN_API void weir_scope(char const* name, int begins) {
+    tape().scope(begins ? event_kind::begin_scope : event_kind::end_scope, name);
+}
+
+#ifdef WEIR_PLUGIN_TORCH_CLASS
 /// Makes weir PyTorch's allocator for the process. `version`: PyTorch's, as it tells it now.
 WEIR_PLUGIN_API int weir_install(char const* version) {
     return guarded([&] {
@@ -251,6 +289,50 @@ WEIR_PLUGIN_API int weir_install(char const* version) {
         static auto* const made = new weir_plugin::torch::allocator(); // never ends, as the tensors that it frees
         caching::allocator.store(made);
         c10::SetAllocator(c10::DeviceType::CUDA, made, 255); // torch.accelerator asks there
+    });
+}
+
+/// The number of a tag, which is made if need be; -1: see 'weir_error'.
+WEIR_PLUGIN_API int weir_tag(char const* name) {
+    int number = -1;
+    static_cast<void>(guarded([&] { number = static_cast<int>(tags().number(name)); }));
+    return number;
+}
+/// From now on the calling thread's tensors are the tag's. Returns what they were before, for 'weir_leave_tag'; -1: it sleeps.
+WEIR_PLUGIN_API int weir_enter_tag(int number) {
+    auto const tag = static_cast<tag_number>(number);
+    int before = -1;
+    static_cast<void>(guarded([&] {
+        for (int device = 0; device < most_devices; ++device)
+            if (sleeps(tag, device))
+                throw weir::usage_error(("weir: tag '" + tags().name(tag) + "' sleeps: call weir_torch.resume('" +
+                                         tags().name(tag) + "') first")
+                                            .c_str());
+        before = static_cast<int>(std::exchange(tag_of_thread(), tag));
+        tags().users(tag).fetch_add(1);
+    }));
+    return before;
+}
+WEIR_PLUGIN_API void weir_leave_tag(int number, int before) {
+    tag_of_thread() = static_cast<tag_number>(before);
+    tags().users(static_cast<tag_number>(number)).fetch_sub(1);
+}
+
+/// As 'weir_suspend' of a tag alone. `how`: 0 drops the contents, 1 keeps them, 2 keeps them and the copy: they never change.
+WEIR_PLUGIN_API int weir_suspend_tag(char const* name, int device, int how, unsigned long long* given) {
+    using weir::stable::contents;
+    return guarded([&] {
+        *given = 0;
+        tag_number const tag = tags().known(name);
+        contents const kept[] = {contents::drop, contents::save, contents::constant};
+        visit(device, [&](device_memory& own) { *given += suspend_tag(own, tag, kept[how]); });
+    });
+}
+WEIR_PLUGIN_API int weir_resume_tag(char const* name, int device) {
+    return guarded([&] {
+        tag_number const tag = tags().known(name);
+        visit(device, [&](device_memory& own) { resume_tag(own, tag); });
+        give_host_memory_back();
     });
 }
 

@@ -26,10 +26,11 @@ namespace weir_plugin {
 using pool_id = std::pair<unsigned long long, unsigned long long>; // c10::MempoolId_t
 
 /// A block that was freed, and what may still use it. It goes back once nobody holds this any more.
-template <class Owner, class Pool>
+template <class Owner, class Pool, class Ordinary>
 struct freed_block {
     Owner& owner;
-    Pool* of;                     // null: the ordinary pool's
+    Ordinary& home;               // the ordinary pool that it is of, if it is of one
+    Pool* of;                     // null: an ordinary pool's
     bool shared;                  // with another stream of its captures
     bool captured;                // freed in a capture
     std::set<cudaStream_t> marks; // other streams that use it, outside of captures
@@ -38,11 +39,11 @@ struct freed_block {
     std::size_t bytes;
 };
 
-/// One thread at a time.
-template <class Owner>
+/// `Ordinary`: the pools that blocks are of which are no private pool's. One thread at a time.
+template <class Owner, class Ordinary>
 class private_pool {
 public:
-    using freed = freed_block<Owner, private_pool>;
+    using freed = freed_block<Owner, private_pool, Ordinary>;
 
     private_pool(pool_id name, int device, chunk_source given)
         : id(name), memory(device), source(std::move(given)), device_(device) {}

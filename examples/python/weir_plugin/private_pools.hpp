@@ -35,7 +35,7 @@ namespace weir_plugin {
 /// The private pools of one device. Any thread may call any member.
 template <class Pool>
 class private_pools {
-    using own_pool = private_pool<private_pools>;
+    using own_pool = private_pool<private_pools, Pool>;
     using freed = typename own_pool::freed;
 
 public:
@@ -140,8 +140,9 @@ public:
         return nullptr;
     }
 
-    /// Takes a block back if it belongs to an id, or if a graph may go on using it; false: it is the ordinary pool's.
-    bool deallocate(cudaStream_t stream, void* p, std::size_t bytes) {
+    /// Takes a block back if it belongs to an id, or if a graph may go on using it; false: it is that of `home`, the ordinary
+    /// pool that it is of if it is of one.
+    bool deallocate(cudaStream_t stream, void* p, std::size_t bytes, Pool& home) {
         std::lock_guard<std::mutex> const lock(mutex_);
         auto own = blocks_.known(p);
         own_pool* user = nullptr; // nobody, also where CUDA does not answer: the ordinary pool asks again
@@ -159,7 +160,7 @@ public:
         weir::stream_ref const behind =
             own.of || own.users.empty() ? weir::stream_ref(stream) : weir::stream_ref(weir::on_host);
         std::shared_ptr<freed> const held(
-            new freed{*this, own.of, own.shared, user != nullptr, std::move(own.marks), behind, p, bytes}, give_back{});
+            new freed{*this, home, own.of, own.shared, user != nullptr, std::move(own.marks), behind, p, bytes}, give_back{});
         for (own_pool* const each : own.users)
             each->kept.push_back(held);
         return true;
@@ -293,7 +294,7 @@ private:
         if (are_captured(gone->marks))
             return waiting_.push_back(std::move(gone));
         if (!gone->of)
-            return pool_.deallocate(gone->stream, gone->p, gone->bytes);
+            return gone->home.deallocate(gone->stream, gone->p, gone->bytes);
         try {
             gone->of->take_back(*gone);
         } catch (...) { // the bytes stay unused, and the pool until the process ends

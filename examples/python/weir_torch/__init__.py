@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pathlib
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Union, overload
 
 try:
     import torch
@@ -24,8 +24,9 @@ except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does wit
     torch = None  # type: ignore[assignment]
 
 import weir_plugin
-from weir_plugin import Error, Size, State
+from weir_plugin import Error, Size, State, recordings
 from weir_torch import allocator as _class
+from weir_torch import tags
 
 Device = Union[int, str, "torch.device", None]
 
@@ -41,6 +42,7 @@ SETTERS = {
 }
 
 _used: Any = None  # the plug-in that is PyTorch's allocator
+_recording: Optional[recordings.Recording] = None  # the one that 'record' began
 
 
 def _flags() -> List[str]:
@@ -208,13 +210,59 @@ def trim(keep: Size = 0, device: Device = None) -> int:
     return _plugin().trim(keep, _index(device))
 
 
-def suspend(keep: bool = True, device: Device = None) -> int:
-    """Gives the device all memory of the pool and keeps every tensor's address. keep: the contents go to pinned host memory;
-    False: they are lost. Until `resume` no tensor may be used or made. Blocks until all work is done and copied.
-    Returns the bytes given back."""
-    return _plugin().suspend(keep, _index(device))
+def tag(name: str) -> tags.Tag:
+    """Within 'with weir_torch.tag("cache"):' what the thread allocates is of that name: it comes from a pool of its own, under the
+    same limit, so that the name can sleep alone (suspend, resume). Blocks may lie in each other; the innermost counts. What
+    backward passes allocate has no tag, as their threads are PyTorch's, nor has what a CUDA graph or a MemPool does. Raises
+    Error on entry while the tag sleeps. Call `use` first."""
+    return tags.Tag(_plugin(), name)
 
 
-def resume(device: Device = None) -> None:
-    """Ends `suspend`: tensors are as they were. Blocks. Raises Error if the device has no room."""
+def suspend(tag: Union[str, bool, None] = None, keep: tags.Keep = True, device: Device = None) -> int:
+    """Gives the device all memory of the pool, or of one tag, and keeps every tensor's address. keep: the contents go to pinned
+    host memory; False: they are lost; 'constant', of a tag: they are kept, and so is the copy, since nothing writes them. A
+    later sleep with 'constant' copies nothing unless the tag has other tensors by then. Until `resume` no tensor of these may
+    be used, and none made. Blocks until all work is done and copied. Returns the bytes given back. Raises Error for a tag that
+    nobody made, that sleeps, or that a 'with' block uses."""
+    if isinstance(tag, bool):  # 'keep', when there were no tags
+        tag, keep = None, tag
+    if tag is not None:
+        return tags.suspend(_plugin(), tag, keep, _index(device))
+    if keep == "constant":
+        raise Error("weir: keep='constant' is for a tag: weir_torch.suspend('weights', keep='constant')")
+    return _plugin().suspend(bool(keep), _index(device))
+
+
+def resume(tag: Optional[str] = None, device: Device = None) -> None:
+    """Ends `suspend` of a tag, or of all that sleeps: tensors are as they were. Blocks. Raises Error if the device or the limit has
+    no room: then that tag, or that part, sleeps on, and the call can be made again."""
+    if tag is not None:
+        return tags.resume(_plugin(), tag, _index(device))
     _plugin().resume(_index(device))
+
+
+@overload
+def record(path: recordings.Path, stacks: bool = True) -> recordings.Recording: ...
+@overload
+def record(path: None) -> None: ...
+def record(path: Optional[recordings.Path], stacks: bool = True) -> Optional[recordings.Recording]:
+    """Writes what happens to the memory to a new file, from now on, for 'sh examples/run.sh replay PATH': each tensor's size,
+    time, stream, and with `stacks` the line of Python that asked and its callers; and what the pool holds. It begins with the
+    tensors that are there. It ends with the block if it is used with 'with', by record(None), or as Python ends.
+
+    Any time after `use`, for all devices; one at a time. The file grows: a quarter of a million events are written by the
+    allocation that comes then, and `flush` of what is returned writes at once. Raises Error if the file cannot be made or
+    written to."""
+    global _recording
+    if path is None:
+        if _recording is not None:
+            _recording.end()
+        _recording = None
+        return None
+    _recording = _plugin().record(path, stacks)
+    return _recording
+
+
+def scope(name: str) -> ContextManager[None]:
+    """A part of the program, such as a step, that has this name in a recording: 'with weir_torch.scope("step 1"):'."""
+    return recordings.scope(_plugin(), name)

@@ -115,7 +115,7 @@ public:
     void resetPeakStats(device_index device) override {
         ledger_of(known(device)).with_statistics([](statistics& s) { s.reset_peak(); });
         if (device_memory* const own = existing(device))
-            own->pool.reset_peaks();
+            reset_peaks(*own);
     }
     void cacheInfo(device_index device, std::size_t* largest) override {
         std::size_t fresh = weir::runtime::device_free_bytes(device);
@@ -123,7 +123,7 @@ public:
         if (device_memory* const own = existing(known(device))) {
             weir::memory_report const now = own->pool.state();
             cached = now.largest_free_bytes == weir::memory_report::unknown ? 0 : now.largest_free_bytes;
-            fresh = std::min(fresh, now.limit_bytes - std::min(now.limit_bytes, now.reserved_bytes));
+            fresh = std::min(fresh, own->limit.room());
         }
         *largest = std::max({*largest, fresh, cached});
     }
@@ -253,8 +253,10 @@ public:
 
 private:
     static std::size_t waits(int device) {
-        device_memory* const own = existing(known(device));
-        return own ? own->pool.state().waits : 0;
+        std::size_t all = 0;
+        if (device_memory* const own = existing(known(device)))
+            own->visit([&](counted_pool const& each) { all += each.state().waits; });
+        return all;
     }
 
     c10::ApproximateClockToUnixTimeConverter clock_; // it compares what it measured at first and at last

@@ -47,17 +47,17 @@ inline device_memory& memory_of_tensors(int device) {
 }
 
 [[noreturn]] inline void throw_out_of_memory(device_memory& own, int device, cudaStream_t stream, std::size_t bytes, mempool id,
-                                             context const& where) {
+                                             context const& where, std::uint32_t site, tag_number tag) {
     std::size_t const total = weir::runtime::device_total_bytes(device);
     std::size_t const free = weir::runtime::device_free_bytes(device);
     ledger& of = ledger_of(device);
     auto const [allocated, reserved] =
         of.with_statistics([](statistics const& s) { return std::make_pair(s.allocated_bytes(), s.reserved_bytes()); });
-    of.refused(free, bytes, stream, id, where);
+    of.refused(free, bytes, stream, id, where, site);
     c10::Device const named(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
     c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(bytes), allocated, reserved, named);
-    std::string const said = refusal_text(own, device, bytes);
-    observers().tell(device, bytes, std::min(total, own.pool.limit_bytes()), free);
+    std::string const said = refusal_text(own, device, bytes, tag);
+    observers().tell(device, bytes, std::min(total, own.limit.limit()), free);
     TORCH_CHECK_WITH(OutOfMemoryError, false, said);
     std::terminate(); // not reached
 }
@@ -69,15 +69,17 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
         return nullptr;
     device_memory& own = memory_of_tensors(device);
     context const where = history_settings::gather(caching::RecordContext::STATE);
+    std::uint32_t const site = tape().is_on() ? tape().site() : 0;
+    tag_number const tag = current_tag();
     pool_id id{0, 0};
     void* p = nullptr;
     {
         allocation_scope const scope(where, stream);
-        p = take(own, bytes, stream, &id);
-        if (!p && !own.pool.suspended()) {
+        p = take(own, bytes, stream, &id, tag);
+        if (!p && !pool_for(own, tag).suspended()) {
             auto const again = [&] {
                 ledger_of(device).retried();
-                p = take(own, bytes, stream, &id);
+                p = take(own, bytes, stream, &id, tag);
                 return p != nullptr;
             };
             if (!free_what_others_keep(bytes, device, again) && id == pool_id{0, 0})
@@ -85,20 +87,24 @@ inline void* allocate_block(int device, cudaStream_t stream, std::size_t bytes) 
         }
     }
     if (!p)
-        throw_out_of_memory(own, device, stream, bytes, id, where);
+        throw_out_of_memory(own, device, stream, bytes, id, where, site, tag);
+    bool const is_private = id != pool_id{0, 0};
     std::size_t const taken =
-        id == pool_id{0, 0} ? pool_parts::placement::rounded(bytes, pool_alignment) : private_memory::rounded(bytes);
+        !is_private ? pool_parts::placement::rounded(bytes, pool_alignment) : private_memory::rounded(bytes);
+    tag_number const home = is_private ? 0 : tag;
     ledger::totals now;
     try {
-        now = ledger_of(device).allocated({reinterpret_cast<std::size_t>(p), bytes, taken, stream, id}, where);
+        now = ledger_of(device).allocated({reinterpret_cast<std::size_t>(p), bytes, taken, stream, id, site, home}, where);
     } catch (...) {
-        give(own, p, bytes, stream);
+        give(own, p, bytes, stream, home);
         throw;
     }
     c10::reportMemoryUsageToProfiler(p, static_cast<std::int64_t>(taken), now.allocated_bytes, now.reserved_bytes,
                                      c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
     if (c10::impl::PyInterpreter const* const trace = c10::impl::GPUTrace::get_trace())
         (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(p));
+    if (tape().is_on())
+        tape().flush_if_due();
     return p;
 }
 
@@ -143,7 +149,7 @@ inline void free_block(void* p) noexcept {
         }
         std::optional<weir::runtime::device_scope> there; // if none can be had, a default stream is that of both devices
         weir::base::try_twice([&] { return there.emplace(several_devices() ? device : weir::any_device), true; });
-        give(*existing(device), p, gone.requested_bytes, gone.stream);
+        give(*existing(device), p, gone.requested_bytes, gone.stream, gone.tag);
     } catch (std::exception const& error) {
         std::fprintf(stderr, "weir: a free failed: %s\n", error.what());
     } catch (...) {
@@ -159,7 +165,8 @@ inline void record_block(void* p, cudaStream_t stream) {
         return;
     device_memory& own = *existing(device);
     if (!own.graphs.used_on(p, stream))
-        own.pool.used_on(p, stream);
+        own.pool_of(known.tag).used_on(p, stream);
+    tape().note(event_kind::used_on, device, p, 0, 0, stream);
 }
 
 } // namespace weir_plugin::torch

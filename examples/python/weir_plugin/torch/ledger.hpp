@@ -99,20 +99,27 @@ public:
     }
 
     /// A chunk of the pool came, or goes.
-    void pool_chunk(weir::base::range bytes, bool came) { change(pool_chunks_, bytes, {0, 0}, came, true); }
+    void pool_chunk(weir::base::range bytes, event_kind what) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        change(pool_chunks_, bytes, {0, 0}, comes(what), true);
+        if (is_recorded_)
+            tape().note(what, device_, bytes);
+    }
     /// The same of a private pool. Most of its chunks lie in the pool's; those that do not count as held.
     void private_chunk(mempool id, weir::base::range bytes, bool came) {
-        std::unique_lock<std::mutex> lock(mutex_);
+        std::lock_guard<std::mutex> const lock(mutex_);
         auto before = pool_chunks_.upper_bound(bytes.offset);
         bool const ours = before != pool_chunks_.begin() && (--before)->first + before->second.bytes > bytes.offset;
-        lock.unlock();
         change(private_chunks_, bytes, id, came, !ours);
     }
 
     /// There was no room.
-    void refused(std::size_t device_free_bytes, std::size_t bytes, cudaStream_t stream, mempool id, context const& where) {
+    void refused(std::size_t device_free_bytes, std::size_t bytes, cudaStream_t stream, mempool id, context const& where,
+                 std::uint32_t site) {
         std::lock_guard<std::mutex> const lock(mutex_);
         with_statistics([](statistics& s) { s.out_of_memory(); });
+        if (is_recorded_)
+            tape().note(event_kind::refuse, device_, nullptr, bytes, bytes, stream, site);
         note(action::OOM, device_free_bytes, bytes, stream, id, where);
     }
     void retried() {
@@ -141,13 +148,30 @@ public:
                 known.where = nullptr;
     }
 
+    /// From now on blocks and chunks are written to the recording, those that are there first; or no longer.
+    void record(bool wanted) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        quick_guard const quick(quick_);
+        is_recorded_ = wanted;
+        if (!wanted)
+            return;
+        for (auto const& [address, each] : pool_chunks_)
+            tape().note(event_kind::grow, device_, {address, each.bytes});
+        tensors_.visit([this](live_tensor const& each) { record(event_kind::allocate, each); });
+    }
+
     int device_ = 0;
 
 private:
+    void record(event_kind what, live_tensor const& of) const noexcept {
+        tape().note(what, device_, reinterpret_cast<void*>(of.address), of.requested_bytes, of.bytes, of.stream, of.site);
+    }
     totals add(live_tensor const& fresh, context const& where) {
         quick_guard const lock(quick_);
         tensors_.add(fresh, where);
         statistics_.allocated(fresh.requested_bytes, fresh.bytes);
+        if (is_recorded_)
+            record(event_kind::allocate, fresh);
         return {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
     }
     bool take(void const* p, live_tensor& gone, totals& now) {
@@ -155,6 +179,8 @@ private:
         if (!tensors_.take(p, gone))
             return false;
         statistics_.freed(gone.requested_bytes, gone.bytes);
+        if (is_recorded_)
+            record(event_kind::free, gone);
         now = {statistics_.allocated_bytes(), statistics_.reserved_bytes()};
         return true;
     }
@@ -177,8 +203,8 @@ private:
             history_.note(what, device_, address, bytes, stream, id, where);
     }
 
+    // With the mutex held.
     void change(chunks& of, weir::base::range bytes, mempool id, bool came, bool is_held) {
-        std::lock_guard<std::mutex> const lock(mutex_);
         allocation_scope const* const now = allocation_scope::innermost();
         context const where = now ? now->where : nullptr;
         if (came)
@@ -198,6 +224,7 @@ private:
     mutable weir::base::spin_lock quick_; // guards the next two
     live_tensors tensors_;
     statistics statistics_;
+    bool is_recorded_ = false;   // whoever writes it has both locks
     mutable std::mutex mutex_; // guards the rest
     chunks pool_chunks_;
     chunks private_chunks_;

@@ -5,7 +5,7 @@
 //
 // PyTorch frees by address alone. So the size, the stream and the private pool of each block are noted here.
 //
-// cost:      a hash look-up a call; 40 bytes of host memory a block, and some 26 to 51 for the look-up.
+// cost:      a hash look-up a call; 56 bytes of host memory a block, and some 26 to 51 for the look-up.
 
 #include "version.hpp"
 
@@ -25,6 +25,8 @@ struct live_tensor {
     std::size_t bytes = 0; // with rounding
     cudaStream_t stream = nullptr;
     mempool pool{0, 0};
+    std::uint32_t site = 0; // in the recording, while there is one
+    std::uint32_t tag = 0;  // whose pool it is of; 0: the ordinary one, or a private pool
 };
 
 /// Of one device. One thread at a time.
@@ -75,8 +77,12 @@ public:
     std::vector<live_tensor> list() const {
         std::vector<live_tensor> found;
         found.reserve(index_.size());
-        index_.visit([&](std::uint64_t, std::uint32_t each) { found.push_back(all_[each]); });
+        visit([&](live_tensor const& each) { found.push_back(each); });
         return found;
+    }
+    template <class Act>
+    void visit(Act const& act) const {
+        index_.visit([&](std::uint64_t, std::uint32_t each) { act(all_[each]); });
     }
     std::size_t count() const noexcept { return index_.size(); }
 

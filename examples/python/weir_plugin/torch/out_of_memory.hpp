@@ -93,15 +93,16 @@ inline std::string largest_text(ledger& of) {
     std::string said;
     for (std::size_t i = 0; i < shown; ++i)
         said += (i == 0 ? " The largest of " + std::to_string(all.size()) + " tensors: " : std::string(", ")) +
-                size_text(all[i].requested_bytes);
+                size_text(all[i].requested_bytes) + (all[i].site == 0 ? "" : " (" + tape().site_text(all[i].site) + ")");
     return said.empty() ? said : said + ".";
 }
 
 /// The whole sentence.
-inline std::string refusal_text(device_memory& own, int device, std::size_t bytes) {
+inline std::string refusal_text(device_memory& own, int device, std::size_t bytes, tag_number tag) {
     std::size_t const total = weir::runtime::device_total_bytes(device);
     std::size_t const free = weir::runtime::device_free_bytes(device);
-    weir::memory_report const now = own.pool.state();
+    counted_pool& pool = pool_for(own, tag);
+    weir::memory_report const now = pool.state();
     auto const [allocated, reserved] = ledger_of(device).with_statistics(
         [](statistics const& s) { return std::make_pair(s.allocated_bytes(), s.reserved_bytes()); });
     bool const limited = now.limit_bytes < total;
@@ -109,13 +110,14 @@ inline std::string refusal_text(device_memory& own, int device, std::size_t byte
                        " has a total capacity of " + size_text(total) + " of which " + size_text(free) +
                        " is free. weir's pool '" + now.name.c_str() + "' holds " + size_text(reserved) + ", of which " +
                        size_text(allocated) + " is allocated by PyTorch. ";
-    if (own.pool.suspended())
-        said += "The pool is suspended: call weir_torch.resume first.";
+    if (pool.suspended())
+        said += tag == 0 ? "The pool is suspended: call weir_torch.resume first."
+                         : "Tag '" + tags().name(tag) + "' sleeps: call weir_torch.resume('" + tags().name(tag) + "') first.";
     else if (limited && bytes > now.limit_bytes)
         said += "The pool may hold at most " + size_text(now.limit_bytes) +
                 ", so this never has room: raise the limit "
                 "(weir_torch.use(limit=...), torch.cuda.set_per_process_memory_fraction).";
-    else if (limited && bytes > now.limit_bytes - std::min(now.limit_bytes, allocated))
+    else if (limited && bytes > now.limit_bytes - std::min({now.limit_bytes, allocated, reserved}))
         said += "The pool may hold at most " + size_text(now.limit_bytes) +
                 ": free tensors, or raise the limit "
                 "(weir_torch.use(limit=...), torch.cuda.set_per_process_memory_fraction).";
