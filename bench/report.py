@@ -25,6 +25,8 @@ import tarfile
 import textwrap
 import zlib
 
+from pictures import SENTENCES as PICTURED
+
 QUESTIONS = {
     "pairs": "Allocate and free a block of one size, one thread: ns a pair",
     "random_sizes": "Random sizes 1 KiB to 1 MiB, random lifetimes: ns a call",
@@ -265,10 +267,10 @@ def markdown(figures, context, title, picture, path, replayed):
     print(file=out)
     for label, value in state(context):
         print(f"- {label}: {value}", file=out)
-    if picture:
-        print(f"\n![All pools, all questions]({picture})", file=out)
     for question, cases in figures.items():
         print(f"\n## {QUESTIONS.get(question, question)}\n", file=out)
+        if picture and question in PICTURED:
+            print(f"![{PICTURED[question]}]({picture}/{question}.svg)\n", file=out)
         print("| pool | " + " | ".join(title_of(case) for case in cases) + " |", file=out)
         print("|---|" + "---:|" * len(cases), file=out)
         for pool in pools_of(cases):
@@ -569,7 +571,7 @@ def main():
     parser.add_argument("--csv", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
     parser.add_argument("--svg", metavar="FILE")
-    parser.add_argument("--picture", metavar="PATH", help="how the Markdown names the SVG")
+    parser.add_argument("--picture", metavar="PATH", help="how the Markdown names the folder of the pictures")
     parser.add_argument("--title", default="")
     parser.add_argument("--replay", metavar="FILE", help="what 'replay --csv TRACE...' printed")
     parser.add_argument("--readme", metavar="FILE", help="a README whose figures are to be these")

@@ -66,6 +66,8 @@ MISTAKES = [
                "".join(f"struct one{number};\n" for number in range(71)) + "} // namespace v0\n} // namespace weir\n"}, "71, more"),
     ("names", {"include/weir/base/size.hpp": HEAD + "".join(f"using has_{number} = int;\n" for number in range(41))}, "41, more"),
     ("names", {"CMakeLists.txt": "project(weir VERSION 9.8.7)\n", "include/weir/fwd.hpp": "#define WEIR_VERSION 200\n"}, "90807"),
+    ("names", {"CMakeLists.txt": "project(weir VERSION 9.8.7)\n", "include/weir/fwd.hpp": "#define WEIR_VERSION 90807\n",
+               "CITATION.cff": "version: 9.8.6\n"}, "CITATION.cff names the version ['9.8.6']"),
     ("heads", {"include/weir/base/size.hpp": HEAD[1:]}, "first line"),
     ("heads", {"include/weir/base/size.hpp": HEAD.replace("#pragma once\n", "")}, "pragma once"),
     ("heads", {"include/weir/base/size.hpp": LICENCE + "#pragma once\n\n// Short.\n"}, "head comment of 1 lines"),

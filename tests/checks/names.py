@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many names stand at weir::, how many clauses ask whether a part has a member, and is WEIR_VERSION the project's?
+"""How many names stand at weir::, how many clauses ask whether a part has a member, and is each version the project's?
 
 usage: names.py [ROOT]
 
@@ -16,6 +16,11 @@ from workshop import ROOT, close_with
 
 MOST_AT_TOP = 70
 MOST_CLAUSES = 40
+VERSIONS = {  # the places that have to follow CMakeLists.txt, and how the version stands there
+    "CITATION.cff": r"(?m)^version: (\S+)", "README.md": r"(?:find_package\(weir |This is )(\d\.\d)",
+    "cmake/README.md": r"weir/(\d[\d.]+)", "cmake/packages/conanfile.py": r"weir/(\d[\d.]+)",
+    "cmake/packages/vcpkg/vcpkg.json": r'"version": "([^"]+)"', "cmake/packages/spack/package.py": r'version\("([\d.]+)"',
+    "examples/python/pyproject.toml": r'(?m)^version = "([^"]+)"'}
 DECLARES = re.compile(r"(?:\[\[[^\]]*\]\]\s*)?(?:template <.*?> )?(?:class|struct|union|enum class|enum) (?:\[\[[^\]]*\]\]\s*)?(\w+)"
                       r"|using (\w+) =|[\w:<>,&*\[\] ]+?\b(\w+)(?:<[^()]*>)?\s*(?:\(|=|\{|;)")
 
@@ -42,7 +47,14 @@ def other_version(root):
     named = re.search(r"project\(weir VERSION (\d+)\.(\d+)\.(\d+)", files[0].read_text())
     number = re.search(r"#define WEIR_VERSION (\d+)", files[1].read_text())
     due = sum(int(part) * weight for part, weight in zip(named.groups(), (10000, 100, 1)))
-    return "" if number and int(number.group(1)) == due else f"WEIR_VERSION has to be {due}, as CMakeLists.txt says"
+    if not number or int(number.group(1)) != due:
+        return f"WEIR_VERSION has to be {due}, as CMakeLists.txt says"
+    version = ".".join(named.groups())
+    for name, pattern in VERSIONS.items():
+        path = root / name
+        if path.exists() and (other := set(re.findall(pattern, path.read_text())) - {version, version.rpartition(".")[0]}):
+            return f"{name} names the version {sorted(other)}, and CMakeLists.txt {version}"
+    return ""
 
 
 def main():

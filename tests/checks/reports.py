@@ -201,6 +201,12 @@ def results():
     for check in (all_answered, one_crashed, no_folder):
         with tempfile.TemporaryDirectory() as folder:
             found.append((f"reports: {check.__name__}", check(pathlib.Path(folder))))
+    found.append(("reports: pictures", expect(run([sys.executable, ROOT / "bench/pictures.py", "--check"]), 0)))
+    with tempfile.TemporaryDirectory() as folder:
+        old = pathlib.Path(folder)
+        for name in ("h200.csv", "h200.md"):
+            (old / name).write_text((ROOT / "bench/results" / name).read_text())
+        found.append(("reports: no pictures", expect(run([sys.executable, ROOT / "bench/pictures.py", "--check", old]), 1, "h200_short.svg")))
     with tempfile.TemporaryDirectory() as folder:
         found += [(f"reports: {name}", complaint) for name, complaint in of_report(pathlib.Path(folder))]
     return found
