@@ -36,7 +36,8 @@ std::uintptr_t number(void const* p) { return reinterpret_cast<std::uintptr_t>(p
 
 // A pool of ordinary memory with borders.
 using checked_host = nvtx::checked_blocks<
-    weir::pool<nvtx::checked_chunks<support::recorded_upstream<>>, weir::placement::best_fit<>, weir::reuse::immediate, weir::growth::exact>>;
+    weir::pool<nvtx::checked_chunks<support::recorded_upstream<>>, weir::placement::best_fit<>, weir::reuse::immediate,
+               weir::growth::exact>>;
 struct host_memory {
     support::upstream_ledger ledger;
     nvtx::checked_memory memory;
@@ -271,7 +272,8 @@ TEST_CASE_TEMPLATE("nvtx: under random campaigns each region comes once, goes on
             for (int step = 0; step != 300; ++step) {
                 unsigned const dice = random() % 16;
                 if (dice < 8 || live.empty()) {
-                    std::size_t const bytes = 1 + random() % (dice == 0 ? 4 * MiB : 5000), alignment = std::size_t{1} << random() % 13;
+                    std::size_t const bytes = 1 + random() % (dice == 0 ? 4 * MiB : 5000);
+                    std::size_t const alignment = std::size_t{1} << random() % 13;
                     std::size_t const stream = random() % 3;
                     live.push_back({pool.allocate(streams[stream], bytes, alignment), bytes, alignment, stream});
                     ++allocated;
@@ -308,8 +310,8 @@ TEST_CASE("nvtx: counters say what is requested and reserved; what may take long
         pool.deallocate(on_host, q, 50);
         CHECK(tool().samples[1] == std::vector<std::int64_t>{100, 150, 50, 0});
         CHECK(tool().samples[2] == std::vector<std::int64_t>{5000, 5000, 5000, 5000, 70, 70});
-        CHECK(tool().ranges == std::vector<std::string>{"+allocate", "-", "+allocate", "-", "+allocate", "-", "+allocate", "!refused",
-                                                        "-", "+settle", "-", "+trim", "-"});
+        CHECK(tool().ranges == std::vector<std::string>{"+allocate", "-", "+allocate", "-", "+allocate", "-", "+allocate",
+                                                        "!refused", "-", "+settle", "-", "+trim", "-"});
     }
     tool().forget();
 }

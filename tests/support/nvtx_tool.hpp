@@ -174,7 +174,8 @@ inline int attach(NvtxGetExportTableFunc_t exports) {
 }
 
 // NVTX looks at these two at its first call, which comes after the static objects of all files.
-inline bool const is_found = (InitializeInjectionNvtx2_fnptr = &attach, InitializeInjectionNvtxExtension_fnptr = &attach_extension, true);
+inline bool const is_found = (InitializeInjectionNvtx2_fnptr = &attach,
+                              InitializeInjectionNvtxExtension_fnptr = &attach_extension, true);
 
 } // namespace nvtx_calls
 } // namespace support
