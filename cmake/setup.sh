@@ -214,7 +214,7 @@ weir_fetch() {
         weir_say "no nvcc here: fetching the CUDA toolkit's wheels into build/cuda"
         # The wheels are one release: nvcc's parts must match one another.
         if ! weir_wheels build/cuda 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
-            'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'; then
+            'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-nvtx==13.0.*'; then
             weir_say "pip could not fetch the CUDA toolkit; install one, or set CUDA_HOME to a folder that holds" \
                 "include/cuda_runtime_api.h"
             weir_unfetched=1 # asked once: pip takes its time to find no network

@@ -157,6 +157,8 @@ template <class Pool>
 class synchronized;
 template <class Pool>
 class record;
+template <class Pool>
+class poison;
 template <class Pool, class Handler>
 class failure_handler;
 } // namespace layer

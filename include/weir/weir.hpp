@@ -31,6 +31,7 @@
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
+#include <weir/layer/poison.hpp>
 #include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>

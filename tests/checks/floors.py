@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "stable": ["base", "contract", "runtime", "order", "upstream", "resource", "supply", "container"],
     "multi_device": ["base", "contract", "runtime", "order", "placement", "upstream", "resource", "container", "converting", "staging",
                      "stable"],
-    "interop": ["base", "runtime", "order", "resource", "container", "converting", "staging", "stable", "multi_device"],
+    "interop": [*CORE, "trace", "recipes", "converting", "staging", "stable", "multi_device"],
     "fwd.hpp": [],
     "recipes": [*CORE, "trace"],
     "recipes.hpp": ["recipes", "driver"],
@@ -97,7 +97,7 @@ CUDA = ["runtime", "order", "upstream", "resource", "reuse", "supply", "pool", "
 MOST_ROOMS = 16  # headers a folder
 CUDA_HEADERS = {"cuda_runtime_api.h", "cuda.h", "driver_types.h", "vector_types.h"}
 KERNEL_HEADERS = {"cuda_runtime.h"}
-LIBRARIES = re.compile(r"^(thrust|cub|cuda|c10|torch|ATen|nccl|cutlass)(?:/|\.h$)|^(memory_resource)$")
+LIBRARIES = re.compile(r"^(thrust|cub|cuda|c10|torch|ATen|nccl|nvtx3|cutlass)(?:/|\.h$)|^(memory_resource)$")
 HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "future", "filesystem", "string", "string_view",
          "stdexcept", "memory", "vector"}
 

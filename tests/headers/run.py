@@ -46,8 +46,9 @@ def commands(compiler, standard, name, source):
 def missing(name):
     """The foreign header that this one needs and this machine lacks; '' if none."""
     cuda = cuda_include()
-    for target in re.findall(r"#\s*include\s*<([^>]+)>", (INCLUDE / "weir" / name).read_text()):
-        if re.match(r"(c10|torch|ATen|nccl)", target):
+    text = (INCLUDE / "weir" / name).read_text()
+    for target in re.findall(r"(?:#\s*include\s*|__has_include\()<([^>]+)>", text):
+        if re.match(r"(c10|torch|ATen|nccl|nvtx3)", target):
             places = [cuda, pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include"), NCCL]
             if not any((place / target).exists() for place in places):
                 return target

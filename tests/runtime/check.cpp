@@ -52,7 +52,8 @@ TEST_CASE("check: what a user can do something about says what to do") {
     CHECK_SAYS(said(cudaErrorInsufficientDriver), "install or update the driver, or build with an older toolkit");
     CHECK_SAYS(said(cudaErrorInvalidDevice), "cudaGetDeviceCount says how many there are");
     CHECK_SAYS(said(cudaErrorInvalidResourceHandle), "or belongs to another device; use one that lives, of the memory's device");
-    CHECK_SAYS(said(cudaErrorIllegalAddress), "sees no borders between the blocks of a pool: run it there with a driver_pool");
+    CHECK_SAYS(said(cudaErrorIllegalAddress), "run it there with a pool of <weir/interop/nvtx.hpp>");
+    CHECK_SAYS(said(cudaErrorIllegalAddress), "(examples/checking.md says how)");
     CHECK_SAYS(said(cudaErrorLaunchFailure), "an earlier kernel faulted");
     for (cudaError_t each :
          {cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated, cudaErrorStreamCaptureImplicit})

@@ -43,7 +43,8 @@ inline char const* advice_for(cudaError_t error) noexcept {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
         return "an earlier kernel faulted, and the process must be restarted; compute-sanitizer names the kernel, but sees no "
-               "borders between the blocks of a pool: run it there with a driver_pool, whose blocks it knows";
+               "borders between the blocks of a pool: run it there with a pool of <weir/interop/nvtx.hpp>, or with a "
+               "driver_pool, whose blocks it knows (examples/checking.md says how)";
     default:
         return "";
     }

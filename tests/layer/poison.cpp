@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+// What every layer must do is in tests/contract/layer.cpp.
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+#include <memory>
+#include <string>
+#include <support/capture.hpp>
+#include <support/every_schedule.hpp>
+#include <support/standard_error.hpp>
+#include <utility>
+#include <vector>
+#include <weir/layer/poison.hpp>
+#include <weir/pool/scope.hpp>
+#include <weir/recipes.hpp>
+#include <weir/runtime/wait.hpp>
+
+using support::scoped_stream;
+using weir::check_cuda;
+using weir::KiB;
+using weir::MiB;
+using weir::on_host;
+using weir::layer::poison_options;
+using poisoned = weir::layer::poison<weir::device_pool>;
+
+namespace {
+
+using bytes_seen = std::vector<unsigned char>;
+
+bytes_seen seen(cudaStream_t stream, void const* p, std::size_t bytes) {
+    bytes_seen all(bytes);
+    check_cuda(cudaMemcpyAsync(all.data(), p, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return all;
+}
+
+void write(cudaStream_t stream, void* p, std::size_t bytes = 1) {
+    check_cuda(cudaMemsetAsync(p, 7, bytes, stream), "cudaMemsetAsync");
+}
+
+} // namespace
+
+TEST_CASE("poison: what is handed out is filled, and what comes back, with the patterns of the options") {
+    support::every_schedule([] {
+        scoped_stream a;
+        for (bool const own : {false, true}) {
+            CAPTURE(own);
+            poisoned pool(own ? poison_options{}.handed_out(1).freed(2) : poison_options{});
+            void* const p = pool.allocate(a, 1000);
+            CHECK(seen(a, p, 1000) == bytes_seen(1000, own ? 1 : 0xcd));
+            write(a, p, 1000); // before the free, so no mistake
+            pool.deallocate(a, p, 1000);
+            CHECK(pool.held_bytes() == 1000);
+            CHECK(seen(a, p, 1000) == bytes_seen(1000, own ? 2 : 0xdd));
+            CHECK(pool.check() == 0);
+            void* const q = pool.allocate_sync(1000);
+            CHECK(q != p);
+            CHECK(seen(a, q, 1000) == bytes_seen(1000, own ? 1 : 0xcd));
+            pool.deallocate_sync(q, 1000);
+            CHECK(pool.check() == 0);
+            pool.deallocate(a, nullptr, 5);
+            CHECK(pool.try_allocate(a, 0) == nullptr);
+        }
+    });
+}
+
+TEST_CASE("poison: a write after the free is found and said, wherever it is") {
+    support::every_schedule([] {
+        scoped_stream a;
+        for (std::size_t const at : {std::size_t{0}, 64 * KiB, 100 * KiB - 1}) {
+            CAPTURE(at);
+            poisoned pool;
+            char* const p = static_cast<char*>(pool.allocate(a, 100 * KiB));
+            char* const q = static_cast<char*>(pool.allocate(a, 10));
+            pool.deallocate(a, q, 10);
+            pool.deallocate(a, p, 100 * KiB);
+            write(a, p + at);
+            check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            std::size_t found = 0;
+            std::string const said = support::standard_error_of([&] { found = pool.check(); });
+            CHECK(found == 1);
+            CHECK(said.find(" of 102400 bytes (100 KiB) was written to after its free: byte " + std::to_string(at) + " is") !=
+                  std::string::npos);
+            CHECK(pool.release_held() == 100 * KiB + 10);
+            CHECK(pool.check() == 0);
+        }
+    });
+}
+
+TEST_CASE("poison: the end of the pool checks what is still held") {
+    support::every_schedule([] {
+        scoped_stream a;
+        std::string const said = support::standard_error_of([&] {
+            poisoned pool;
+            void* const p = pool.allocate(a, 100);
+            pool.deallocate(a, p, 100);
+            write(a, p);
+            check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+        });
+        CHECK(said.find("byte 0 is the first that changed") != std::string::npos);
+    });
+}
+
+TEST_CASE("poison: the oldest go to the pool if there are too many, and all if it has no room, or is to settle or trim") {
+    support::every_schedule([] {
+        scoped_stream a;
+        poisoned pool(poison_options{}.held(3000), weir::pool_options{}.limit(4 * MiB));
+        for (int each = 0; each != 100; ++each)
+            pool.deallocate(a, pool.allocate(a, 1000), 1000);
+        CHECK(pool.held_bytes() == 3000);
+        CHECK(pool.state().live_blocks == 3);
+        pool.deallocate(a, pool.allocate(a, 4000), 4000); // more than may be held
+        CHECK(pool.held_bytes() == 3000);
+        pool.settle();
+        CHECK(pool.state().live_blocks == 0);
+        pool.deallocate(a, pool.allocate(a, 1000), 1000);
+        CHECK(pool.trim() != 0);
+        CHECK(pool.state().live_blocks == 0);
+        pool.deallocate(a, pool.allocate(a, 1000), 1000);
+        void* const large = pool.allocate(a, 4 * MiB);
+        CHECK(pool.held_bytes() == 0);
+        CHECK(pool.try_allocate(a, 4 * MiB) == nullptr);
+        pool.deallocate(a, large, 4 * MiB);
+    });
+}
+
+TEST_CASE("poison: a block that other streams use is not filled under them") {
+    support::every_schedule([] {
+        scoped_stream a, b;
+        poisoned pool;
+        for (bool const last : {false, true}) {
+            void* const p = pool.allocate(a, 1000);
+            check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+            std::vector<unsigned char> read(1000);
+            check_cuda(cudaMemcpyAsync(read.data(), p, 1000, cudaMemcpyDefault, b), "cudaMemcpyAsync");
+            if (last)
+                pool.last_used_on(p, b);
+            else
+                pool.used_on(p, b);
+            pool.deallocate(a, p, 1000);
+            CHECK(pool.held_bytes() == 0);
+            check_cuda(cudaStreamSynchronize(b), "cudaStreamSynchronize");
+            CHECK(read == bytes_seen(1000, 0xcd));
+            pool.settle();
+        }
+    });
+}
+
+TEST_CASE("poison: what a captured stream frees is the pool's at once, and a graph has no fill of it") {
+    support::every_schedule([] {
+        scoped_stream a;
+        poisoned pool;
+        void* const p = pool.allocate(a, 1000);
+        support::capture capture(a);
+        pool.deallocate(a, p, 1000);
+        std::size_t nodes = 1;
+        CHECK(capture.unbroken(&nodes));
+        CHECK(nodes == 0);
+        CHECK(pool.held_bytes() == 0);
+    });
+}
+
+TEST_CASE("poison: a scope's end, and clear, end what is held, too") {
+    support::every_schedule([] {
+        scoped_stream a;
+        weir::layer::poison<weir::frame_pool> pool;
+        {
+            weir::scope<weir::layer::poison<weir::frame_pool>> const frame(pool);
+            pool.deallocate(a, pool.allocate(a, 100), 100);
+        }
+        CHECK(pool.held_bytes() == 0);
+        pool.deallocate(a, pool.allocate(a, 100), 100);
+        pool.clear();
+        CHECK(pool.held_bytes() == 0);
+        check_cuda(cudaStreamSynchronize(a), "cudaStreamSynchronize");
+    });
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("poison: whatever call fails, no block is lost, or handed out under its fill") {
+    struct scene {
+        scoped_stream a;
+        std::unique_ptr<poisoned> pool = std::make_unique<poisoned>(poison_options{}.held(2000));
+        void* first = pool->allocate(a, 1000);
+        void* got = nullptr;
+    };
+    std::uint64_t const calls = support::each_fault(
+        [] { return std::make_unique<scene>(); },
+        [](scene& now) {
+            now.got = now.pool->allocate(now.a, 1500);
+            now.pool->deallocate(now.a, now.first, 1000);
+            now.first = nullptr;
+            now.pool->deallocate(now.a, std::exchange(now.got, nullptr), 1500);
+            static_cast<void>(now.pool->check());
+        },
+        [](scene& now, bool) {
+            if (now.first)
+                now.pool->deallocate(now.a, now.first, 1000);
+            if (now.got)
+                now.pool->deallocate(now.a, now.got, 1500);
+            now.pool->release_held();
+            CHECK(now.pool->state().live_blocks == 0);
+            now.pool.reset();
+        });
+    CHECK(calls > 8);
+}
+#endif
