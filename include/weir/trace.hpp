@@ -11,7 +11,6 @@
 
 #include <weir/layer/record.hpp>
 #include <weir/recipes/recorded_device_pool.hpp>
-#include <weir/reuse/recorded_rule.hpp>
 #include <weir/trace/named_scope.hpp>
 #include <weir/trace/recorder.hpp>
 #include <weir/trace/recording.hpp>

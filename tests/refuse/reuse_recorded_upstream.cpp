@@ -11,12 +11,12 @@
 #include <weir/upstream/recorded.hpp>
 
 #ifdef REJECT
-using memory = weir::upstream::device;
+using my_upstream = weir::upstream::device;
 #else
-using memory = weir::upstream::recorded<weir::upstream::device>;
+using my_upstream = weir::upstream::recorded<weir::upstream::device>;
 #endif
 
-void use(cudaStream_t stream, memory const& from) {
-    weir::pool<memory, weir::placement::best_fit<>, weir::reuse::recorded<weir::reuse::stream_ordered<>>> pool(from);
+void use(cudaStream_t stream, my_upstream const& from) {
+    weir::pool<my_upstream, weir::placement::best_fit<>, weir::reuse::recorded<weir::reuse::stream_ordered<>>> pool(from);
     pool.deallocate(stream, pool.allocate(stream, 1), 1);
 }
