@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Build: a program of its own, weir-bench-recording; needs weir, the CUDA runtime (or the simulated device) and threads.
 //
-// What does it cost to record? Pairs of 4 KiB on promised_device_pool: bare, in layer::record with the recorder off, and on; by one
-// thread, and by 16 on streams of their own (wall time over all pairs). Then what a dump of a full ring and reading it back take.
-// Prints a line 'figure,value' each; medians of 'WEIR_BENCH_REPETITIONS' (default 15) runs.
+// What does it cost to record? Pairs of 4 KiB on promised_device_pool: not recorded, in layer::record with the recorder off,
+// and on; by one thread, and by 16 on streams of their own (wall time over all calls). Then what a dump of a full ring and
+// reading it back take. Prints a table of what is asked and what was measured: medians of 'WEIR_BENCH_REPETITIONS' (default
+// 15) runs in turn, of 'WEIR_BENCH_PAIRS' (default 200000) pairs.
+//
+//     build/release/bench/weir-bench-recording       on the simulated device
+//     build/gpu-release/bench/weir-bench-recording   on a GPU
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +17,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -38,11 +41,7 @@ std::size_t setting(char const* name, std::size_t usual) {
     return set ? static_cast<std::size_t>(std::atoll(set)) : usual;
 }
 
-template <class Measure>
-double median(Measure const& measure) {
-    std::vector<double> all(setting("WEIR_BENCH_REPETITIONS", 15));
-    for (double& each : all)
-        each = measure();
+double median(std::vector<double> all) {
     std::sort(all.begin(), all.end());
     return all[all.size() / 2];
 }
@@ -81,24 +80,38 @@ double pairs(Pool& pool, std::size_t threads, std::size_t pairs_each) {
     return ns;
 }
 
-void print(std::string const& figure, double value) {
-    std::printf("%s,%.2f\n", figure.c_str(), value);
+// One row of the table. `asked`: "" where nothing is.
+void print(std::string const& figure, char const* asked, double measured) {
+    std::printf("| %-48s | %-12s | %9.2f |\n", figure.c_str(), asked, measured);
+}
+
+// What recording costs a call, on so many threads.
+void print_calls(std::size_t threads, std::size_t count, char const* asked_on) {
+    weir::promised_device_pool bare;
+    weir::trace::recorder tape;
+    weir::layer::record<weir::promised_device_pool> recorded(tape);
+    std::size_t const repetitions = setting("WEIR_BENCH_REPETITIONS", 15);
+    std::vector<double> ns, off, on;
+    for (std::size_t i = 0; i < repetitions; ++i) { // in turn, so that all three see the same machine
+        ns.push_back(pairs(bare, threads, count / threads) / 2);
+        tape.stop();
+        off.push_back(pairs(recorded, threads, count / threads) / 2 - ns.back());
+        tape.start();
+        on.push_back(pairs(recorded, threads, count / threads) / 2 - ns.back());
+    }
+    std::string const where = threads == 1 ? ", 1 thread" : ", " + std::to_string(threads) + " threads";
+    print("ns a call, not recorded" + where, "", median(ns));
+    print("ns more a call, recorder off" + where, "at most 1", median(off));
+    print("ns more a call, recorder on" + where, asked_on, median(on));
 }
 
 } // namespace
 
 int main() {
     std::size_t const count = setting("WEIR_BENCH_PAIRS", 200000);
-    for (std::size_t const threads : {std::size_t{1}, std::size_t{16}}) {
-        std::string const where = std::to_string(threads) + (threads == 1 ? "_thread" : "_threads");
-        weir::promised_device_pool bare;
-        weir::trace::recorder tape;
-        weir::layer::record<weir::promised_device_pool> recorded(tape);
-        print("ns_a_pair_bare_" + where, median([&] { return pairs(bare, threads, count / threads); }));
-        print("ns_a_pair_off_" + where, median([&] { return pairs(recorded, threads, count / threads); }));
-        tape.start();
-        print("ns_a_pair_on_" + where, median([&] { return pairs(recorded, threads, count / threads); }));
-    }
+    std::printf("| figure                                           | asked        |  measured |\n|---|---|---:|\n");
+    print_calls(1, count, "at most 45");
+    print_calls(16, count, "at most 10");
 
     std::string const path = (std::filesystem::temp_directory_path() / ("weir-bench-" + std::to_string(::getpid()))).string();
     weir::trace::recorder tape(2 * count);
@@ -125,11 +138,12 @@ int main() {
         if (blocks[i])
             pool.deallocate(weir::on_host, blocks[i], 512 * (1 + i % 300));
     auto const events = static_cast<double>(read.events.size());
-    print("bytes_an_event_in_the_ring", static_cast<double>(sizeof(weir::trace::event)));
-    print("bytes_an_event_in_the_file", static_cast<double>(bytes.size()) / events);
-    print("dump_ns_an_event", dump_ns / events);
-    print("dump_MB_of_ring_a_second", events * sizeof(weir::trace::event) / dump_ns * 1000);
-    print("dump_MB_of_file_a_second", static_cast<double>(bytes.size()) / dump_ns * 1000);
-    print("read_ns_an_event", read_ns / events);
+    auto const ring_bytes = static_cast<double>(tape.memory_bytes()) / static_cast<double>(tape.ring()->capacity());
+    print("bytes an event, in the recorder", "at most 54", ring_bytes);
+    print("bytes an event, in the file", "at most 8", static_cast<double>(bytes.size()) / events);
+    print("MB/s of the recorder's memory, dumped", "at least 100", events * ring_bytes / dump_ns * 1000);
+    print("MB/s of the file, dumped", "", static_cast<double>(bytes.size()) / dump_ns * 1000);
+    print("ns an event, dumped", "", dump_ns / events);
+    print("ns an event, read", "", read_ns / events);
     return 0;
 }

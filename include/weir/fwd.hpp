@@ -90,6 +90,8 @@ struct stream_ordered_tuning;
 template <class Identity = identity::checked, class Handover = handover::grow_first,
           class Tuning = stream_ordered_tuning>
 struct stream_ordered;
+template <class Rule>
+struct recorded;
 } // namespace reuse
 
 namespace growth {

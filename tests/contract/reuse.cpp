@@ -24,6 +24,7 @@
 #include <weir/placement/by_size.hpp>
 #include <weir/reuse/after_event.hpp>
 #include <weir/reuse/immediate.hpp>
+#include <weir/reuse/recorded_rule.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 
 namespace {
@@ -39,6 +40,7 @@ using weir::identity::checked;
 using weir::identity::promised;
 using weir::reuse::after_event;
 using weir::reuse::immediate;
+using weir::reuse::recorded;
 using weir::reuse::stream_ordered;
 
 using fitted = weir::placement::best_fit<>;
@@ -60,7 +62,8 @@ struct contestant {
         contestant<stream_ordered<promised, grow_first>, fitted>,                                                      \
         contestant<stream_ordered<promised, grow_first>, sized>,                                                       \
         contestant<stream_ordered<promised, wait_first>, fitted>,                                                      \
-        contestant<stream_ordered<promised, wait_first>, sized>
+        contestant<stream_ordered<promised, wait_first>, sized>, contestant<recorded<after_event>, fitted>,            \
+        contestant<recorded<stream_ordered<>>, sized>
 
 /// Device memory to be handed out.
 class memory {

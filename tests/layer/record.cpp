@@ -8,6 +8,7 @@
 #include <string>
 #include <support/counting_pool.hpp>
 #include <support/every_schedule.hpp>
+#include <support/failing_new.hpp>
 #include <support/replayed.hpp>
 #include <trace/events.hpp>
 #include <type_traits>
@@ -19,6 +20,7 @@
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
 #include <weir/layer/record.hpp>
+#include <weir/layer/statistics.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 #include <weir/trace/recorder.hpp>
@@ -366,6 +368,35 @@ TEST_CASE("record: a recording replays to the same addresses, to the byte") {
         }
     }
 #endif
+}
+
+TEST_CASE("record: a refusal names the lines that hold most, through layers, and goes without where the host has no memory") {
+    recorder tape(1000);
+    weir::layer::statistics<weir::layer::record<counting_pool<>>> pool(tape, std::size_t{1000});
+    auto const refusal = [&] {
+        try {
+            static_cast<void>(pool.allocate(on_host, 500));
+        } catch (weir::out_of_memory const& failed) {
+            return std::pair<std::string, std::string>(failed.holders(), failed.what());
+        }
+        return std::pair<std::string, std::string>();
+    };
+    tape.start();
+    unsigned const line = __LINE__ + 1;
+    void* const p = pool.inner().allocate(on_host, 900);
+    std::string const holders = "900 B in 1 block at record.cpp:" + std::to_string(line);
+    CHECK(refusal().first == holders);
+    CHECK(refusal().second.find("; as recorded, most is held by " + holders) != std::string::npos);
+    tape.stop();
+    CHECK(refusal().first == "");
+    CHECK(refusal().second.find("as recorded") == std::string::npos);
+    tape.start();
+    if (support::host_memory_can_fail) {
+        long const needed = support::each_failure([] { return 0; }, [&](int) { static_cast<void>(refusal()); },
+                                                  [&](int) { CHECK(pool.inner().inner().live_blocks() == 1); });
+        CHECK(needed > 0);
+    }
+    pool.inner().deallocate(on_host, p, 900);
 }
 
 TEST_CASE("record: under another layer the line is not known") {

@@ -14,13 +14,13 @@ TEST_CASE("name_table: one number for one line, and the texts behind it") {
     name_table names;
     static char const file[] = "a.cpp";
     static char const other_file[] = "b.cpp";
-    CHECK(names.number_of(call_site{}) == 0);
-    CHECK(names.number_of(call_site{file, "f", 10}) == 1);
-    CHECK(names.number_of(call_site{file, "f", 11}) == 2);
-    CHECK(names.number_of(call_site{other_file, "f", 10}) == 3);
-    CHECK(names.number_of(call_site{file, "f", 10}) == 1);
+    CHECK(names.number_of(call_site::unknown()) == 0);
+    CHECK(names.number_of(call_site::of(file, "f", 10)) == 1);
+    CHECK(names.number_of(call_site::of(file, "f", 11)) == 2);
+    CHECK(names.number_of(call_site::of(other_file, "f", 10)) == 3);
+    CHECK(names.number_of(call_site::of(file, "f", 10)) == 1);
     std::vector<char> const copy(file, file + sizeof file); // the same text elsewhere
-    CHECK(names.number_of(call_site{copy.data(), "f", 10}) == 1);
+    CHECK(names.number_of(call_site::of(copy.data(), "f", 10)) == 1);
     CHECK(names.size() == 3);
     CHECK(names[3].file == "b.cpp");
     CHECK(names[3].function == "f");
@@ -44,15 +44,15 @@ TEST_CASE("name_table: stacks share the frames that they have in common, and a s
 TEST_CASE("name_table: lines beyond those that it has room for have no name") {
     name_table names;
     for (unsigned line = 1; line <= name_table::most_call_sites; ++line)
-        CHECK(names.number_of(call_site{"a.cpp", "", line}) == line);
-    CHECK(names.number_of(call_site{"a.cpp", "", 60000}) == 0);
-    CHECK(names.number_of(call_site{"a.cpp", "", 17}) == 17);
+        CHECK(names.number_of(call_site::of("a.cpp", "", line)) == line);
+    CHECK(names.number_of(call_site::of("a.cpp", "", 60000)) == 0);
+    CHECK(names.number_of(call_site::of("a.cpp", "", 17)) == 17);
     CHECK(names.number_of_scope("there is room for scopes") != 0);
 }
 
 TEST_CASE("name_table: lines of one file from 65535 on are one") {
     name_table names;
-    CHECK(names.number_of(call_site{"a.cpp", "", 65535}) == names.number_of(call_site{"a.cpp", "", 100000}));
+    CHECK(names.number_of(call_site::of("a.cpp", "", 65535)) == names.number_of(call_site::of("a.cpp", "", 100000)));
 }
 
 TEST_CASE("name_table: without host memory a line has no name, and has one later") {
@@ -63,10 +63,10 @@ TEST_CASE("name_table: without host memory a line has no name, and has one later
         std::uint32_t number = 0;
         {
             support::failing_new const fails(successes);
-            number = names.number_of(call_site{"a.cpp", "f", 3});
+            number = names.number_of(call_site::of("a.cpp", "f", 3));
         }
         CHECK(names.size() == number);
-        CHECK(names.number_of(call_site{"a.cpp", "f", 3}) == 1);
+        CHECK(names.number_of(call_site::of("a.cpp", "f", 3)) == 1);
         CHECK(names[1].function == "f");
         if (number != 0)
             break;
@@ -80,7 +80,7 @@ TEST_CASE("name_table: threads get the same numbers") {
     for (auto& mine : got)
         threads.emplace_back([&names, &mine] {
             for (unsigned line = 1; line <= 200; ++line)
-                mine.push_back(names.number_of(call_site{"a.cpp", "", line}));
+                mine.push_back(names.number_of(call_site::of("a.cpp", "", line)));
         });
     for (std::thread& each : threads)
         each.join();

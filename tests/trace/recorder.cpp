@@ -40,7 +40,9 @@ TEST_CASE("recorder: writes between start and stop, and has no memory before") {
     tape.write(of(event_kind::allocate, 1));
     CHECK(tape.ring() == nullptr);
     CHECK(tape.lost() == 0);
+    CHECK(tape.memory_bytes() == 0);
     tape.start();
+    CHECK(tape.memory_bytes() >= tape.ring()->capacity() * sizeof(event));
     CHECK(tape.is_on());
     tape.write(of(event_kind::allocate, 2));
     tape.stop();
@@ -49,6 +51,12 @@ TEST_CASE("recorder: writes between start and stop, and has no memory before") {
     tape.write(of(event_kind::free, 4));
     CHECK(held(tape) == bytes{2, 4});
     CHECK(tape.begun().steady_ns != 0);
+}
+
+TEST_CASE("recorder: takes 54 bytes for an event at most") {
+    recorder tape(1 << 20);
+    tape.start();
+    CHECK(tape.memory_bytes() <= 54u << 20);
 }
 
 TEST_CASE("recorder: a filter admits blocks by size and stream, and whatever is no block's") {

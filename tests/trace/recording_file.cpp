@@ -64,7 +64,7 @@ TEST_CASE("recording_file: dump writes what the recorder holds") {
     CHECK(file.read().events.empty());
     CHECK(file.read().complaint == "");
     tape.start();
-    std::uint32_t const site = tape.names().number_of(weir::call_site{"a.cpp", "f", 3});
+    std::uint32_t const site = tape.names().number_of(weir::call_site::of("a.cpp", "f", 3));
     for (std::uint64_t i = 0; i < 100; ++i)
         tape.write(allocation(i, site));
     weir::trace::dump(tape, file.path);

@@ -115,6 +115,8 @@ public:
     text const& pool_name() const noexcept { return refused_.state.name; }
     /// Which part refused, and why.
     text const& reason() const noexcept { return refused_.reason; }
+    /// Which lines of the program hold most of the pool's memory, as text; empty if no layer knows (layer::record does).
+    text const& holders() const noexcept { return refused_.holders; }
     /// All that was said of it: who throws it again, amends this.
     refusal const& refused() const noexcept { return refused_; }
 
@@ -129,7 +131,8 @@ private:
                if_known(", largest free ", state.largest_free_bytes) +
                if_known(", free on the device ", state.device_free_bytes) +
                (state.lost_bytes == 0 ? "" : ", not handed out again " + base::bytes_text(state.lost_bytes)) + ")" +
-               live_text(state.largest_live);
+               live_text(state.largest_live) +
+               (refused_.holders.empty() ? "" : "; as recorded, most is held by " + refused_.holders);
     }
     static text if_known(char const* name, std::size_t bytes, char const* end = "") {
         return bytes == memory_report::unknown ? text() : name + base::bytes_text(bytes) + end;

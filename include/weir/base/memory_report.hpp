@@ -97,6 +97,7 @@ struct memory_report {
 struct refusal {
     memory_report state; ///< the full state of the part that refuses
     text reason;         ///< what is in the way and, behind a semicolon, what to do about it
+    text holders = {};   ///< which lines of the program hold most, if layer::record knows
 };
 
 namespace base {

@@ -16,6 +16,8 @@
 //            'visit_usable', 'visit_unused': show a pool that grows in place the placements whose free memory a stream may
 //            have, and those whose free memory no work uses.
 //            'used_on', 'last_used_on': say that another stream uses a block, so that its free waits for that stream.
+//            'take' with a fourth argument, which it calls with a block that another stream had freed ('borrow' too).
+//            A constructor 'over(int device, Upstream const&)', for a rule that records.
 //            'placement', 'counts': for rules whose blocks can all end at once.
 // cost:      compile time only.
 

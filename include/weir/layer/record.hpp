@@ -77,6 +77,14 @@ public:
     }
     using wrapper::deallocate;
 
+    /// The wrapped pool's refusal, with the lines that hold most of its memory, as far as that was recorded.
+    refusal refused(std::size_t bytes, std::size_t alignment) const {
+        refusal said = wrapper::refused(bytes, alignment);
+        recorder_.visit_holders(
+            source_, [&](trace::largest_holders const& most) { said.holders = most.said(recorder_.names()); });
+        return said;
+    }
+
     // As the wrapped pool's, each with an event.
     template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
     void used_on(void* p, stream_ref stream) {

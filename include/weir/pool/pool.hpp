@@ -89,7 +89,7 @@ public:
     template <class U = Upstream, class = std::enable_if_t<std::is_default_constructible_v<U>>>
     explicit pool(pool_options options) : pool(contract::upstream_on<U>(options.device()), pool_options(options)) {}
     explicit pool(Upstream memory, pool_options options = {})
-        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()), rule_(device_) {
+        : options_(std::move(options)), supply_(std::move(memory), options_.limit_bytes()) {
         if (options_.device() != any_device && options_.device() != device())
             throw usage_error(device() == any_device ? text("weir: pool_options::device: memory of this kind (") +
                                                            base::name_of(space) + ") is not that of one device; leave it out"
@@ -340,7 +340,7 @@ private:
     pool_options options_;
     supply_of supply_;
     int const device_ = contract::device_number_of(held().upstream()); // asked here alone, where it may throw
-    mutable rule rule_;
+    mutable rule rule_ = pools::detail::rule_over<rule>(device_, held().upstream());
     mutable growth_lock growth_lock_; // one thread grows, trims or suspends at a time
     supply::suspension<supply_of, rule> suspension_{options_.name(), supply_, rule_};
 };

@@ -3,7 +3,8 @@
 
 // Which pool if the program's memory is to be recorded, with what the pool itself does for it?
 //
-// It is device_pool without its guard: layer::record around it writes down the calls, upstream::recorded inside the chunks.
+// It is device_pool without its guard: layer::record around it writes down the calls, inside it upstream::recorded the chunks,
+// and reuse::recorded what goes from one stream to another.
 //
 // order:     as device_pool.
 // cost:      off: a load and a branch a call; on: see trace/recorder.hpp.
@@ -18,6 +19,7 @@
 #include <weir/pool/pool.hpp>
 #include <weir/recipes/general_placement.hpp>
 #include <weir/resource/pool_options.hpp>
+#include <weir/reuse/recorded_rule.hpp>
 #include <weir/reuse/stream_ordered.hpp>
 #include <weir/trace/recorder.hpp>
 #include <weir/upstream/recorded.hpp>
@@ -26,17 +28,17 @@
 namespace weir {
 inline namespace v0 {
 
-/// device_pool, recorded.
-class recorded_device_pool
-    : public layer::record<pool<upstream::recorded<upstream::virtual_memory<>>, recipes::general_placement,
-                                reuse::stream_ordered<>, growth::by_holes<>>> {
-    using memory = upstream::recorded<upstream::virtual_memory<>>;
-    using recorded_pool = layer::record<pool<memory, recipes::general_placement, reuse::stream_ordered<>, growth::by_holes<>>>;
+namespace recipes {
+using recorded_parts = pool<upstream::recorded<upstream::virtual_memory<>>, general_placement,
+                            reuse::recorded<reuse::stream_ordered<>>, growth::by_holes<>>;
+} // namespace recipes
 
+/// device_pool, recorded.
+class recorded_device_pool : public layer::record<recipes::recorded_parts> {
 public:
     /// `to` outlives the pool. Throws as device_pool's constructor does.
     explicit recorded_device_pool(trace::recorder& to, pool_options const& options = {})
-        : recorded_pool(to, memory(to, upstream::virtual_memory<>(options.device())), options) {}
+        : record(to, upstream::recorded(to, upstream::virtual_memory<>(options.device())), options) {}
 };
 
 } // namespace v0

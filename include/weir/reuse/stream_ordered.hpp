@@ -68,8 +68,7 @@ struct stream_ordered {
 
     /// Whether it works over such a placement.
     template <class Placement>
-    static constexpr bool fits =
-        contract::holds<contract::has_absorb, Placement>;
+    static constexpr bool fits = contract::holds<contract::has_absorb, Placement>;
 
     template <class Placement>
     class over {
@@ -96,8 +95,9 @@ struct stream_ordered {
 
         /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Where the stream has no
         /// such block at hand, blocks in 'reclaim', and for room in a full queue. Throws usage_error, cuda_error,
-        /// std::bad_alloc.
-        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        /// std::bad_alloc. Calls told(block) for a block of another stream's set, told({}) where it gathered.
+        template <class Told = reuse::detail::nobody_told>
+        base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream, Told told = {}) {
             caller const who(stream);
             {
                 auto const own = sets_.enter(who);
@@ -109,7 +109,7 @@ struct stream_ordered {
                     return block;
                 }
             }
-            return take_slowly(bytes, alignment, who, false);
+            return take_slowly(bytes, alignment, who, false, told);
         }
 
         /// A block from the bytes that `stream` may use at once, at whatever cost to the placement: where memory is short,
@@ -127,14 +127,15 @@ struct stream_ordered {
 
         /// Rung 4: as take, but `stream` may be made to wait for the last use of the bytes. For the host this call blocks
         /// instead.
-        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream) {
+        template <class Told = reuse::detail::nobody_told>
+        base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream, Told told = {}) {
             if (stream.is_host()) {
                 wait();
-                return take(bytes, alignment, stream);
+                return take(bytes, alignment, stream, told);
             }
             caller const who(stream);
             exchange_.recall(who);
-            return take_slowly(bytes, alignment, who, true);
+            return take_slowly(bytes, alignment, who, true, told);
         }
 
         /// Takes back a block whose last use comes before this call in the order of `stream`; a free on the host promises
@@ -224,10 +225,11 @@ struct stream_ordered {
 
     private:
         // The part of 'take' for a stream that has no fitting block at hand. Not inlined, so that the usual path stays short.
-        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, caller who, bool may_wait) {
+        template <class Told>
+        [[gnu::noinline]] base::range take_slowly(std::size_t bytes, std::size_t alignment, caller who, bool waits, Told told) {
             std::size_t const needed_bytes = Placement::rounded(bytes, alignment);
-            if (needed_bytes == 0)
-                return base::range{}; // no block can be that large
+            if (needed_bytes == 0) // no block can be that large
+                return base::range{};
             who = who.in_full(); // what follows may make the stream wait, or call the driver
             if (!Identity::asks && several_devices_ && !who.is_host())
                 sets_.require_device(who.stream());
@@ -243,14 +245,16 @@ struct stream_ordered {
             }
             if (gathers) {
                 exchange_.gather(who, false);
+                told(base::range{});
                 auto const own = sets_.enter(who);
                 if (base::range const block = take_of(*own.get(), bytes, alignment, who))
                     return block;
             }
-            base::range const block = exchange_.take(mine, {who, bytes, alignment, needed_bytes, may_wait});
-            if (block)
-                // If there is no block, the pool calls reclaim itself, once it knows that it can hold such a block.
-                reclaim_quietly();
+            base::range const block = exchange_.take(mine, {who, bytes, alignment, needed_bytes, waits});
+            if (block) {
+                told(block);
+                reclaim_quietly(); // without a block the pool reclaims itself, once it knows that it can hold such a block
+            }
             return block;
         }
 

@@ -70,6 +70,24 @@ public:
         }
     }
 
+    /// Calls see(event) for the events that the ring holds, which stay there: each at least once, lane by lane and block by
+    /// block, so not in the order of their time. Other threads may go on writing.
+    template <class See>
+    void visit(See const& see) noexcept {
+        for (lane& each : lanes_) {
+            base::locked<lane> const held(each);
+            if (each.own)
+                see_each(each.next - (block_events_ - each.left), block_events_ - each.left, see);
+        }
+        for (std::size_t at = 0; at < blocks_.size(); ++at) {
+            block& each = blocks_[at];
+            if (each.is_taken.exchange(true, base::memory_order_acquire))
+                continue; // its lane took it, and was asked above or goes on meanwhile
+            see_each(first_of(at), each.size, see);
+            each.is_taken.store(false, base::memory_order_release);
+        }
+    }
+
     /// How many events were lost so far: written over before they were drained, or without a block to go to.
     std::uint64_t lost() const noexcept { return lost_.load(base::memory_order_relaxed); }
     /// How many events there is room for.
@@ -107,6 +125,12 @@ private:
     }
 
     event* first_of(std::size_t at) noexcept { return events_.data() + at * block_events_; }
+
+    template <class See>
+    static void see_each(event const* first, std::size_t count, See const& see) noexcept {
+        for (std::size_t i = 0; i < count; ++i)
+            see(first[i]);
+    }
 
     void leave_block(lane& of) noexcept {
         if (!of.own)

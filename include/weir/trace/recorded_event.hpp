@@ -38,7 +38,8 @@ enum class event_kind : std::uint8_t {
     set_limit = 13,  ///< `bytes`: the new limit
     suspend = 14,    ///< `bytes`: given back
     resume = 15,     ///< all is back at its address
-    // Seen by the slots of a pool. `address` and `bytes` are those of a chunk, or of the block that changed streams.
+    // Seen by the slots of a pool (upstream::recorded, reuse::recorded). `address` and `bytes` are those of a chunk, or of the
+    // block that changed streams.
     grow = 16,       ///< the upstream handed out a chunk
     extend = 17,     ///< it added memory at `address`, right behind a chunk
     move_from = 18,  ///< it took the memory of a free chunk away from `address`, and at once
@@ -46,7 +47,8 @@ enum class event_kind : std::uint8_t {
     give_back = 20,  ///< it took a chunk back
     withdraw = 21,   ///< it took a chunk's memory, but not its addresses
     restore = 22,    ///< it put memory there again
-    hand_over = 23,  ///< `stream` got a block that another stream had freed, and waits for that one if it must
+    hand_over = 23,  ///< `stream` got a block of another stream's free memory, and waits for that one if it must; address 0: it
+                     ///< got all memory that no work used
     wait = 24,       ///< the host waited for work before the pool went on; `bytes`: for how many ticks
     // Written by the program.
     begin_scope = 25, ///< `site`: the scope's name

@@ -41,6 +41,10 @@ public:
           source_(to.add({text("chunks of ") + base::name_of(Upstream::space), contract::device_number_of(this->wrapped()),
                           Upstream::space, UINT64_MAX})) {}
 
+    /// Where the events go, and which source they are of: for reuse::recorded.
+    trace::recorder& recorder() const noexcept { return *recorder_; }
+    std::uint16_t source() const noexcept { return source_; }
+
     void* acquire(std::size_t bytes) {
         void* const chunk = Upstream::acquire(bytes);
         if (chunk)

@@ -14,6 +14,7 @@
 // not for:   the first try, which is all that most allocations need.
 
 #include <cstddef>
+#include <type_traits>
 #include <weir/base/range.hpp>
 #include <weir/base/threads/mutex.hpp>
 #include <weir/contract/placement_slot.hpp>
@@ -23,6 +24,15 @@
 namespace weir {
 inline namespace v0 {
 namespace pools::detail {
+
+/// A pool's rule, which is made with the pool's upstream if it wants to know that (reuse::recorded).
+template <class Rule, class Upstream>
+Rule rule_over(int device, [[maybe_unused]] Upstream const& memory) {
+    if constexpr (std::is_constructible_v<Rule, int, Upstream const&>)
+        return Rule(device, memory);
+    else
+        return Rule(device);
+}
 
 /// Tells a pool's limit to its rule, or else to its placement, where they want to know it.
 template <class Placement, class Rule>

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <weir/base/range.hpp>
 #include <weir/fwd.hpp>
 #include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/default_streams.hpp>
@@ -29,6 +30,11 @@
 namespace weir {
 inline namespace v0 {
 namespace reuse::detail {
+
+/// Who wants to hear nothing of a block that comes from another stream.
+struct nobody_told {
+    void operator()(base::range) const noexcept {}
+};
 
 /// The stream of a call, or the host. `Identity`: how streams are told apart.
 template <class Identity>
