@@ -73,7 +73,8 @@ tr.recorded > * { color: var(--wait); } line.recorded { stroke: var(--wait); str
 .map canvas { width: 100%; height: 26rem; display: block; touch-action: none; cursor: crosshair; background: var(--page); }
 .map canvas:focus-visible { outline: 2px solid var(--live); } .map .said { min-height: 1.5em; font-variant-numeric: tabular-nums; }
 .idle-0 { --c: var(--wait); } .idle-1 { --c: var(--rounding); } .idle-2 { --c: var(--live); } .idle-3 { --c: var(--held); }
-.idle path { fill: var(--c); } .idle i { background: var(--c); } .idle td:first-child { white-space: normal; }
+.idle path { fill: var(--c); } .beside th, .beside td { padding-left: .9rem; }
+.idle i { background: var(--c); display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .5rem; }
 .idle svg { height: 8rem; } .idle .charts { margin-bottom: .8rem; }
 .cursor { stroke: var(--text); stroke-dasharray: 3 3; visibility: hidden; }
 .choices { display: flex; flex-wrap: wrap; gap: .2rem 2rem; }
@@ -111,7 +112,7 @@ footer { margin-top: 2rem; font-size: .85rem; }
   .bars { padding-top: 0; } .bar > span { font-size: 0; }
   table .what, thead { display: none; }
   table, tbody, tr, tbody th, td { display: block; width: 100%; }
-  tbody th { padding: .5rem 0 0; } tbody tr > td { border: 0; padding: .1rem 0; display: flex; gap: .5rem; }
+  tbody th { padding: .5rem 0 0; } tbody tr > td { border: 0; padding: .1rem 0; display: flex; gap: .5rem; white-space: normal; }
   td::before { content: attr(data-name); margin-right: auto; color: var(--soft); font-weight: 400; } td .of { display: inline; }
   .chart { overflow-x: auto; } .chart svg { min-width: 30rem; }
   .chart h4 { flex-wrap: wrap; gap: 0 1rem; } .chart h4 span { white-space: normal; }
