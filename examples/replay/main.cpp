@@ -6,6 +6,7 @@
 //     replay program.weir                       a program that was recorded (layer::record)
 //     replay snapshot.pickle                    what PyTorch's torch.cuda.memory._dump_snapshot wrote
 //     replay --write program.json program.weir  nothing is replayed: the recording as PyTorch's memory_viz reads it
+//     replay --beside before.weir after.weir    which call sites grew from one recording to the other
 //     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
 //     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
 //
@@ -17,6 +18,7 @@
 // Libraries: the CUDA runtime (or the simulated device), zlib, CLI11 (headers); nlohmann-json (headers) to read JSON. WEIR_EXAMPLES_DIR: this
 // folder's parent.
 
+#include "beside.hpp"
 #include "convert.hpp"
 #include "device.hpp"
 #include "page.hpp"
@@ -48,6 +50,7 @@ struct arguments {
     run_options run;
     std::string html = "weir-replay.html"; ///< empty: no page
     std::vector<std::string> write; ///< files to be written instead of a replay
+    std::string beside; ///< the recording before; empty: none
     bool csv = false;
     bool list = false;
 };
@@ -109,6 +112,8 @@ arguments parsed(int argc, char** argv) {
                    "for PyTorch's memory_viz, .heaptrack for heaptrack_print, .csv for a table")
         ->type_name("FILE")
         ->allow_extra_args(false);
+    app.add_option("--beside", out.beside, "Compare each trace with this earlier one, by call site: which grew, and by how much")
+        ->type_name("TRACE");
     app.add_flag("--list", out.list, "Name the pools");
     app.failure_message([](CLI::App const*, CLI::Error const& error) {
         return std::string("replay: ") + error.what() + "; 'replay --help' lists what there is\n";
@@ -162,6 +167,25 @@ int list_pools() {
     return was_said() ? success : failed;
 }
 
+bool looks_at_idle(arguments const& arguments) {
+    return std::any_of(arguments.pools.begin(), arguments.pools.end(), [](contender const* each) { return each->name == "device_pool"; });
+}
+
+/// Why memory is free: in the recorded program's pool, and in device_pool if that one is asked for.
+void add_idle(comparison& to, arguments const& arguments, progress_bar& progress) {
+    to.idle.push_back(idle_of_recording(*to.what));
+    if (!looks_at_idle(arguments))
+        return;
+    progress.begin(to.what->name + ": free memory");
+    try {
+        to.idle.push_back(idle_of_replay(*to.what, arguments.run.limit_bytes, [&](double part) { progress.show(part); }));
+    } catch (std::exception const& error) {
+        progress.wipe();
+        std::fprintf(stderr, "replay: why memory is free in %s could not be seen: %s\n", to.what->name.c_str(), error.what());
+    }
+    progress.end();
+}
+
 /// `trace` through each pool; a sentence on stderr for a pool that broke off, which is then not in the
 /// answer.
 comparison replay_all(trace const& trace, arguments const& arguments, progress_bar& progress) {
@@ -178,6 +202,8 @@ comparison replay_all(trace const& trace, arguments const& arguments, progress_b
         }
         progress.end();
     }
+    if (!arguments.csv || !arguments.html.empty())
+        add_idle(out, arguments, progress);
     progress.wipe();
     return out;
 }
@@ -201,6 +227,13 @@ int write_all(arguments const& arguments) {
     return was_said() ? success : failed;
 }
 
+std::vector<std::string> read_files(arguments const& arguments) {
+    std::vector<std::string> out = arguments.traces;
+    if (!arguments.beside.empty())
+        out.push_back(arguments.beside);
+    return out;
+}
+
 int compare(arguments arguments) {
     std::vector<trace> const traces = traces_from(arguments.traces);
     if (traces.empty())
@@ -209,16 +242,25 @@ int compare(arguments arguments) {
     arguments.run.timed = !device.is_simulated;
     std::optional<page_file> page;
     if (!arguments.html.empty())
-        page.emplace(arguments.html, arguments.traces);
+        page.emplace(arguments.html, read_files(arguments));
 
+    constexpr std::size_t in_terminal = 12, on_page = 200; // call sites
+    std::optional<trace> before;
+    if (!arguments.beside.empty())
+        before = read_trace(arguments.beside);
     bool all_well = true;
     std::vector<comparison> comparisons;
-    progress_bar progress(traces.size() * arguments.pools.size());
+    progress_bar progress(traces.size() * (arguments.pools.size() + looks_at_idle(arguments)));
     std::fputs(arguments.csv ? csv_header().c_str() : "", stdout);
     for (trace const& each : traces) {
-        comparison const& done = comparisons.emplace_back(replay_all(each, arguments, progress));
+        comparison& done = comparisons.emplace_back(replay_all(each, arguments, progress));
         all_well = all_well && done.results.size() == arguments.pools.size();
-        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + '\n').c_str(), stdout);
+        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + as_table(done.idle) + '\n').c_str(), stdout);
+        if (before) {
+            std::vector<site_change> const changes = changes_between(*before, each);
+            done.beside = as_card(changes, *before, each, on_page);
+            std::fputs(arguments.csv ? "" : (as_table(changes, *before, each, in_terminal) + '\n').c_str(), stdout);
+        }
         std::fflush(stdout);
     }
     if (!arguments.csv)

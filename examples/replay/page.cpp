@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "page.hpp"
 
+#include "page_map_script.hpp"
 #include "page_parts.hpp"
 #include "page_style.hpp"
 #include "text.hpp"
@@ -128,8 +129,8 @@ std::string section(comparison const& comparison, device_facts const& device, st
            in_bytes(what.peak_requested_bytes) + " live, through " +
            std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
            " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\"><b>" + escaped(point_of(comparison)) + "</b> " + escaped(verdict(comparison, device.is_simulated)) +
-           "</p>\n" + table(comparison) +
-           over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + of_program(what) + "</section>\n";
+           "</p>\n" + comparison.beside + table(comparison) +
+           over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + idle_memory(comparison) + of_program(what) + "</section>\n";
 }
 
 } // namespace
@@ -182,7 +183,7 @@ std::string as_page(std::vector<comparison> const& comparisons, device_facts con
         out += section(comparisons[i], device, std::to_string(i), i == 0 ? "h1" : "h2");
     return out + notes(device, options) + "<footer>weir " + std::to_string(WEIR_VERSION / 10000) + '.' +
            std::to_string(WEIR_VERSION / 100 % 100) + '.' + std::to_string(WEIR_VERSION % 100) +
-           " \u00b7 this page needs no other file</footer>\n</main><script>" + page_script +
+           " \u00b7 this page needs no other file</footer>\n</main><script>" + page_script + page_map_script +
            "</script></body></html>\n";
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "json.hpp"
+#include "lives.hpp"
 #include "page_parts.hpp"
 #include "program.hpp"
 #include "text.hpp"
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,53 +16,6 @@ namespace {
 
 using weir::trace::event;
 using weir::trace::event_kind;
-
-constexpr std::size_t most_drawn = 1'000'000;
-
-/// A block from its allocation to its end.
-struct life {
-    std::uint64_t address, bytes, begin_us, end_us;
-    std::uint64_t stream;
-    std::uint32_t site;
-    bool is_ended;
-};
-
-std::vector<life> lives_of(program const& of) {
-    std::vector<life> out;
-    std::unordered_map<std::uint64_t, std::size_t> live; // by address
-    std::uint64_t last_us = 0;
-    auto const end = [&](std::uint64_t address, std::uint64_t us) {
-        auto const found = live.find(address);
-        if (found == live.end())
-            return;
-        out[found->second].end_us = us;
-        out[found->second].is_ended = true;
-        live.erase(found);
-    };
-    for (event const& each : of.what.events) {
-        last_us = of.what.ns_of(each) / 1000;
-        if (each.kind != event_kind::allocate && each.kind != event_kind::free)
-            continue;
-        end(each.address, last_us);
-        if (each.kind == event_kind::allocate) {
-            live[each.address] = out.size();
-            out.push_back({each.address, each.bytes, last_us, 0, each.stream, each.site, false});
-        }
-    }
-    for (auto const& [address, at] : live)
-        out[at].end_us = last_us;
-    return out;
-}
-
-std::string site_text(program const& of, std::uint32_t site) {
-    if (site == 0)
-        return "not known";
-    weir::trace::frame const& frame = of.what.frames[site - 1];
-    std::string file = frame.file.c_str();
-    file = file.substr(file.find_last_of('/') + 1);
-    std::string const function = frame.function.c_str();
-    return file.empty() ? function : file + ":" + std::to_string(frame.line) + (function.empty() ? "" : ", " + function);
-}
 
 /// Who holds what was live when most was.
 std::string holders(program const& of) {
@@ -146,88 +97,16 @@ std::string lifetimes(std::vector<life> const& lives) {
     return out + "</tbody></table></div>\n";
 }
 
-/// Addresses without the gaps where no block ever lies.
-class squeezed {
-public:
-    explicit squeezed(std::vector<life> const& lives) {
-        constexpr std::uint64_t page = 2 * 1024 * 1024;
-        std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;
-        for (life const& each : lives)
-            pieces.emplace_back(each.address / page, (each.address + std::max<std::uint64_t>(each.bytes, 1) - 1) / page + 1);
-        std::sort(pieces.begin(), pieces.end());
-        for (auto const& [from, to] : pieces) {
-            if (!ends_.empty() && from <= ends_.rbegin()->second.first)
-                ends_.rbegin()->second.first = std::max(ends_.rbegin()->second.first, to);
-            else
-                ends_[from] = {to, 0};
-        }
-        std::uint64_t below = 0;
-        for (auto& [from, piece] : ends_) {
-            piece.second = below;
-            below += piece.first - from;
-        }
-        all_ = below * page;
-    }
-    std::uint64_t operator()(std::uint64_t address) const {
-        constexpr std::uint64_t page = 2 * 1024 * 1024;
-        auto const piece = std::prev(ends_.upper_bound(address / page));
-        return address - piece->first * page + piece->second.second * page;
-    }
-    std::uint64_t all_bytes() const { return all_; }
-
-private:
-    std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ends_; // by first page: the end, and pages below
-    std::uint64_t all_ = 0;
-};
-
-std::string map_of(program const& of, std::vector<life> lives) {
-    std::size_t const all = lives.size();
-    // The largest come first: whoever draws a part of them draws what one sees.
-    auto const area = [](life const& each) {
-        return static_cast<double>(each.bytes) * static_cast<double>(each.end_us - each.begin_us + 1);
-    };
-    std::sort(lives.begin(), lives.end(), [&](life const& a, life const& b) { return area(a) > area(b); });
-    lives.resize(std::min(lives.size(), most_drawn));
-    squeezed const place(lives);
-    std::uint64_t end = 1;
-    std::vector<std::uint32_t> sites{0};
-    std::unordered_map<std::uint32_t, std::size_t> site_numbers{{0, 0}};
-    std::string rows;
-    for (life const& each : lives) {
-        end = std::max(end, each.end_us);
-        auto const [site, is_new] = site_numbers.try_emplace(each.site, sites.size());
-        if (is_new)
-            sites.push_back(each.site);
-        rows += (rows.empty() ? "" : ",") + std::to_string(each.begin_us) + ',' + std::to_string(each.end_us) + ',' +
-                std::to_string(place(each.address)) + ',' + std::to_string(each.bytes) + ',' + std::to_string(each.stream) + ',' +
-                std::to_string(site->second);
-    }
-    std::string names;
-    for (std::uint32_t const each : sites)
-        names += (names.empty() ? "" : ",") + json_text(site_text(of, each));
-    return "<figure class=\"card map\" style=\"margin-inline:0\"><header><h3>Where blocks lie, over time</h3><label "
-           "class=\"axis-choice\">colour <select><option>stream</option><option>call site</option><option>size</option>"
-           "</select></label></header><canvas tabindex=\"0\" role=\"img\" aria-label=\"Each block as a rectangle: time from left to "
-           "right, addresses upwards. Arrow keys move, plus and minus zoom, Escape shows all\"></canvas><p class=\"said "
-           "soft\">" +
-           with_commas(all) + " blocks" +
-           (all > lives.size() ? ", of which the largest " + with_commas(lives.size()) + " are drawn" : "") +
-           "; gaps between addresses are left out. The wheel zooms, dragging moves, Escape shows all.</p><script "
-           "type=\"application/json\">{\"end\":" +
-           std::to_string(end) + ",\"bytes\":" + std::to_string(place.all_bytes()) + ",\"sites\":[" + names + "],\"blocks\":[" +
-           rows + "]}</script></figure>\n";
-}
-
 } // namespace
 
 std::string of_program(trace const& what) {
     if (!what.of)
         return "";
     program const& of = *what.of;
-    std::vector<life> lives = lives_of(of);
+    std::vector<life> const lives = lives_of(of);
     std::string out = (of.what.frames.empty() ? "" : holders(of)) + lifetimes(lives);
     if (of.has_addresses && !lives.empty())
-        out += map_of(of, std::move(lives));
+        out += map_of(of, lives);
     return out;
 }
 

@@ -72,6 +72,10 @@ tr.recorded > * { color: var(--wait); } line.recorded { stroke: var(--wait); str
 .key i.as-recorded { width: 1.1rem; height: 0; border-top: 2px dashed var(--wait); border-radius: 0; vertical-align: .2rem; }
 .map canvas { width: 100%; height: 26rem; display: block; touch-action: none; cursor: crosshair; background: var(--page); }
 .map canvas:focus-visible { outline: 2px solid var(--live); } .map .said { min-height: 1.5em; font-variant-numeric: tabular-nums; }
+.idle-0 { --c: var(--wait); } .idle-1 { --c: var(--rounding); } .idle-2 { --c: var(--live); } .idle-3 { --c: var(--held); }
+.idle path { fill: var(--c); } .beside th, .beside td { padding-left: .9rem; }
+.idle i { background: var(--c); display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .5rem; }
+.idle svg { height: 8rem; } .idle .charts { margin-bottom: .8rem; }
 .cursor { stroke: var(--text); stroke-dasharray: 3 3; visibility: hidden; }
 .choices { display: flex; flex-wrap: wrap; gap: .2rem 2rem; }
 .axis-choice { font-size: .875rem; color: var(--soft); border: 0; margin: 0; padding: 0; display: flex; gap: .9rem; }
@@ -108,7 +112,7 @@ footer { margin-top: 2rem; font-size: .85rem; }
   .bars { padding-top: 0; } .bar > span { font-size: 0; }
   table .what, thead { display: none; }
   table, tbody, tr, tbody th, td { display: block; width: 100%; }
-  tbody th { padding: .5rem 0 0; } tbody tr > td { border: 0; padding: .1rem 0; display: flex; gap: .5rem; }
+  tbody th { padding: .5rem 0 0; } tbody tr > td { border: 0; padding: .1rem 0; display: flex; gap: .5rem; white-space: normal; }
   td::before { content: attr(data-name); margin-right: auto; color: var(--soft); font-weight: 400; } td .of { display: inline; }
   .chart { overflow-x: auto; } .chart svg { min-width: 30rem; }
   .chart h4 { flex-wrap: wrap; gap: 0 1rem; } .chart h4 span { white-space: normal; }
@@ -159,78 +163,6 @@ for (const figure of document.querySelectorAll('.over-time')) {
     show(e.key === 'Escape' ? -1 : Math.max(0, Math.min(last, column + step)));
   });
   figure.addEventListener('change', () => show(-1));
-}
-for (const figure of document.querySelectorAll('.map')) {
-  const data = JSON.parse(figure.querySelector('script').textContent);
-  const b = Float64Array.from(data.blocks); data.blocks = null; // begin, end, address, bytes, stream, site
-  const canvas = figure.querySelector('canvas'), said = figure.querySelector('.said'), first = said.textContent;
-  const choice = figure.querySelector('select'), pen = canvas.getContext('2d');
-  const all = {x: 0, y: 0, w: data.end, h: data.bytes};
-  let view = {...all}, due = false;
-  const size = n => n < 1024 ? n + ' B' : n < 1048576 ? (n / 1024).toFixed(1) + ' KiB' : n < 1073741824 ? (n / 1048576).toFixed(1) + ' MiB'
-    : (n / 1073741824).toFixed(2) + ' GiB';
-  const hue = i => {
-    const key = choice.value === 'stream' ? b[i + 4] : choice.value === 'size' ? Math.floor(Math.log2(b[i + 3] + 1)) : b[i + 5];
-    return 'hsl(' + Math.round(key * 137.5 + 210) % 360 + ' 55% 52%)';
-  };
-  const draw = () => {
-    due = false;
-    const ratio = devicePixelRatio || 1, wide = canvas.clientWidth * ratio, high = canvas.clientHeight * ratio;
-    if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
-    pen.clearRect(0, 0, wide, high);
-    const sx = wide / view.w, sy = high / view.h, right = view.x + view.w, top = view.y + view.h;
-    // The largest come first, so that a part of them is what one sees.
-    for (let i = 0, drawn = 0; i < b.length && drawn < 30000; i += 6) {
-      if (b[i] > right || b[i + 1] < view.x || b[i + 2] > top || b[i + 2] + b[i + 3] < view.y) continue;
-      const w = Math.max((b[i + 1] - b[i]) * sx, 1), h = Math.max(b[i + 3] * sy, 1);
-      if (w * h < 0.5) continue;
-      pen.fillStyle = hue(i);
-      pen.fillRect((b[i] - view.x) * sx, high - (b[i + 2] + b[i + 3] - view.y) * sy, w, Math.max(h - (h > 4 ? 1 : 0), 1));
-      ++drawn;
-    }
-    canvas.dataset.drawn = 'yes';
-  };
-  const again = () => { if (!due) { due = true; requestAnimationFrame(draw); } };
-  const place = e => {
-    const box = canvas.getBoundingClientRect();
-    return [view.x + (e.clientX - box.left) / box.width * view.w, view.y + (1 - (e.clientY - box.top) / box.height) * view.h];
-  };
-  const zoom = (by, x, y) => {
-    view = {x: x - (x - view.x) * by, y: y - (y - view.y) * by, w: view.w * by, h: view.h * by};
-    if (view.w > all.w * 1.5) view = {...all};
-    again();
-  };
-  canvas.addEventListener('wheel', e => { e.preventDefault(); zoom(e.deltaY > 0 ? 1.25 : 0.8, ...place(e)); }, {passive: false});
-  let from = null;
-  canvas.addEventListener('pointerdown', e => { from = place(e); canvas.setPointerCapture(e.pointerId); });
-  canvas.addEventListener('pointerup', () => { from = null; });
-  canvas.addEventListener('pointermove', e => {
-    const [x, y] = place(e);
-    if (from) { view.x -= x - from[0]; view.y -= y - from[1]; again(); return; }
-    let found = -1;
-    const slack = view.w / canvas.clientWidth;
-    for (let i = 0; i < b.length; i += 6)
-      if (b[i] <= x && x <= Math.max(b[i + 1], b[i] + slack) && b[i + 2] <= y && y < b[i + 2] + b[i + 3]) found = i;
-    said.textContent = found < 0 ? first : size(b[found + 3]) + ' from ' + (b[found] / 1e6).toFixed(6) + ' s to '
-      + (b[found + 1] / 1e6).toFixed(6) + ' s, stream ' + b[found + 4] + ', allocated by ' + data.sites[b[found + 5]];
-  });
-  canvas.addEventListener('pointerleave', () => { said.textContent = first; });
-  canvas.addEventListener('keydown', e => {
-    const x = view.x + view.w / 2, y = view.y + view.h / 2;
-    if (e.key === '+' || e.key === '=') zoom(0.8, x, y);
-    else if (e.key === '-') zoom(1.25, x, y);
-    else if (e.key === 'Escape') view = {...all};
-    else if (e.key === 'ArrowLeft') view.x -= view.w / 10;
-    else if (e.key === 'ArrowRight') view.x += view.w / 10;
-    else if (e.key === 'ArrowUp') view.y += view.h / 10;
-    else if (e.key === 'ArrowDown') view.y -= view.h / 10;
-    else return;
-    e.preventDefault();
-    again();
-  });
-  choice.addEventListener('change', again);
-  addEventListener('resize', again);
-  draw();
 }
 )js";
 

@@ -4,6 +4,7 @@
 // How are results written for a terminal, and for another program?
 
 #include "device.hpp"
+#include "idle.hpp"
 #include "runner.hpp"
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace replay {
 struct comparison {
     trace const* what = nullptr;
     std::vector<result> results;
+    std::vector<idle_report> idle = {}; ///< of weir's pool, and of the recorded program's
+    std::string beside = {};            ///< for the page: this trace beside another one
 };
 
 /// The peak of reserved over the peak of requested bytes.

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+import browser
+import page
 from workshop import BUILD, ROOT, close_with, run, say, tail
 
 LONGEST = 60  # lines of a numbered example
@@ -108,6 +110,22 @@ def full(place, argument, where="> /dev/full"):
     return "" if done.code == 1 and told else f"exit {done.code}:\n{tail(done.output)}"
 
 
+def page_in_browser(place):
+    """Two recordings side by side, on a page that a browser opens."""
+    folder = pathlib.Path(place) / "browser"
+    folder.mkdir()
+    for name, extra in (("before", 2), ("after", 3)):
+        (folder / f"{name}.json").write_text(page.snapshot(extra * page.MIB))
+    done = run(["sh", ROOT / "examples/run.sh", "replay", "--pool", "device_pool", "--beside", "before.json", "after.json"], cwd=folder,
+               timeout=600)
+    if done.code != 0 or "after beside before" not in done.output:
+        return f"exit {done.code}:\n{tail(done.output)}"
+    try:
+        return "\n".join(page.looked_at(folder / "weir-replay.html"))
+    except OSError as error:
+        return f"{browser.found()}: {error}"
+
+
 def main():
     listed = run(["sh", ROOT / "examples/run.sh", "--help"])
     names = sys.argv[1:] or re.findall(r"^  (\S+)(?:  | *$)", listed.output.split("ARGUMENT...]]\n")[-1], flags=re.M)
@@ -127,6 +145,10 @@ def main():
             results.append(("examples: replay --csv", replay_csv(place)))
             results.append(("examples: replay of no file", bad_input(place)))
             results.append(("examples: replay --html TRACE", trace_for_page(place)))
+            if browser.found():
+                results.append(("examples: replay's page in a browser", page_in_browser(place)))
+            else:
+                print("examples: no browser here (Debian: chromium), so that nobody opened replay's page")
             if os.path.exists("/dev/full"):
                 results += [(f"examples: replay {each} with no room", full(place, each)) for each in ("--list", "--help")]
             results.append(("examples: replay --list to nobody", full(place, "--list", ">&-")))

@@ -304,7 +304,9 @@ TEST_CASE("formats: the page says who holds the peak, how long blocks live, and 
     // In the script, too, names stay text.
     CHECK(contains(page, "\"sites\":[\"not known\",\"a \\u0022b\\u0022\\u000a\\u003cc>.cpp:70000, train\\u003cfloat>\","));
     CHECK(contains(page, "\"bytes\":2097152,"));
-    CHECK(contains(page, "8000,18000,1024,2024,1,1,")); // the largest comes first
+    // Three blocks, the largest first, from 8 and 6 ms on; the third covers a cell of its own in the third level only.
+    CHECK(contains(page, "\"levels\":[2,2,3,3],"));
+    CHECK(contains(page, "class=\"blocks\">QB8AAHAXAA"));
     // What the recorded pool held, in the table and first in the sentence.
     CHECK(contains(page, "<th scope=\"row\">pool, as recorded<"));
     CHECK(contains(replay::point_of({&t, {r}}), "device_pool: 2.71 \u00d7 and never waits; pool, as recorded: 1.35 \u00d7."));
