@@ -12,7 +12,8 @@
 //     window      ncclMemAlloc, with a window
 //
 // Then windows and chunks before and after, which must be the same; and nanoseconds a pair of allocate and free, beside
-// device_pool.
+// device_pool. At last, with two devices or more, the speed of copies between the first two: of sharded_vector's reshard and of
+// replicated's broadcast, beside cudaMemcpyPeerAsync of cudaMalloc's memory.
 
 #include <algorithm>
 #include <chrono>
@@ -186,6 +187,51 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
+// From one device to another, and back.
+void peer_copies() {
+    if (weir::runtime::device_count() < 2)
+        return;
+    constexpr std::size_t bytes = 4 * largest, count = bytes / sizeof(float);
+    weir::multi_device::per_device<weir::device_pool> pools;
+    weir::multi_device::device_streams const streams;
+    weir::multi_device::sharded_vector<float> shards(pools, streams, {count});
+    weir::multi_device::replicated<float> copies(pools, streams, count);
+    void* plain[2] = {};
+    for (int device : {0, 1}) {
+        weir::runtime::device_scope const there(device);
+        weir::check_cuda(cudaMalloc(&plain[device], bytes), "cudaMalloc");
+    }
+    auto const copy = [&](int to, int from) {
+        weir::check_cuda(cudaMemcpyPeerAsync(plain[to], to, plain[from], from, bytes, streams[to]), "cudaMemcpyPeerAsync");
+        weir::synchronize(streams[to]);
+    };
+    std::vector<double> rates[3];
+    auto const measure = [&](int kind, double moved, auto const& work) {
+        work(); // warms up
+        auto const began = clock_type::now();
+        for (int i = 0; i < warm; ++i)
+            work();
+        streams.synchronize();
+        rates[kind].push_back(moved * warm / std::chrono::duration<double, std::nano>(clock_type::now() - began).count());
+    };
+    constexpr double each = static_cast<double>(bytes);
+    for (int round = 0; round < rounds; ++round) {
+        measure(0, 2 * each, [&] { copy(1, 0), copy(0, 1); });
+        measure(1, 2 * each, [&] {
+            shards.reshard({0, count});
+            shards.reshard({count});
+            streams.synchronize();
+        });
+        measure(2, each * (copies.devices() - 1), [&] { copies.broadcast_async(0), streams.synchronize(); });
+    }
+    double const link = median(rates[0]);
+    std::printf("\n%-24s %8s %10s\n%-24s %8.1f\n", "copies, there and back", "GB/s", "of it", "cudaMemcpyPeerAsync", link);
+    std::printf("%-24s %8.1f %8.0f %%\n", "reshard", median(rates[1]), 100 * median(rates[1]) / link);
+    std::printf("%-24s %8.1f %8.0f %%\n", "broadcast", median(rates[2]), 100 * median(rates[2]) / link);
+    for (void* each_plain : plain)
+        weir::check_cuda(cudaFree(each_plain), "cudaFree");
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -209,6 +255,11 @@ int main(int argc, char** argv) {
         });
     for (std::thread& each : threads)
         each.join();
+    try {
+        peer_copies();
+    } catch (std::exception const& error) {
+        failures.push_back(error.what());
+    }
     int failed = 0;
     for (std::string const& each : failures)
         if (!each.empty())

@@ -207,6 +207,7 @@ class rank_channel;
 class thread_ranks;
 class thread_channel;
 class process_channel;
+class socket_channel;
 class chunk_registration;
 template <class Upstream = upstream::virtual_memory<upstream::registered_memory>,
           class Placement = placement::by_size<65536, placement::bins<>, placement::best_fit<>>>

@@ -15,3 +15,4 @@
 #include <weir/multi_device/replicated.hpp>
 #include <weir/multi_device/route.hpp>
 #include <weir/multi_device/sharded_vector.hpp>
+#include <weir/multi_device/socket_channel.hpp>

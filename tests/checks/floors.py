@@ -72,7 +72,7 @@ WORDS = {
     "reuse/tuning.hpp": "reuse/stream_ordered",
     "upstream/memory_tuning.hpp": "upstream/virtual_memory",
     "multi_device/chunk_registration.hpp": "multi_device/collective_pool",
-    "multi_device/rank_channel.hpp": "multi_device/collective_pool",
+    "multi_device/rank_channel.hpp": "multi_device/",
     "staging/copy_threads.hpp": "staging/",
     "staging/pending_copy.hpp": "staging/",
     "staging/piece.hpp": "staging/",
@@ -104,9 +104,11 @@ HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "
 
 def standard(name):
     """A header of the C++ library, by its looks: no folder and no suffix. Two of the system's stand in for <thread>
-    and <mutex>, one tells how much memory the host has, two map it, and three read files."""
+    and <mutex>, one tells how much memory the host has, two map it, three read files,
+    and two talk with other machines."""
     return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "sys/sysinfo.h", "sys/mman.h",
-                                                             "sys/syscall.h", "fcntl.h", "unistd.h", "sys/stat.h")
+                                                             "sys/syscall.h", "fcntl.h", "unistd.h", "sys/stat.h", "poll.h",
+                                                             "sys/socket.h")
 
 
 def includes(text):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "machine.hpp"
+#include "processes.hpp"
 #include "ranks.hpp"
 
 #include <cstddef>
@@ -528,6 +529,41 @@ TEST_CASE("collective_pool: a rank that does not come is named at the deadline, 
     CHECK_SAYS(said[2], "this was call 1 of rank 2");
 }
 
+#ifdef WEIR_SIMULATED_CUDA // CUDA does not live through a fork
+TEST_CASE("collective_pool: ranks that are processes get the same offsets, and one that dies is named by the others") {
+    std::string const path = support::fresh_path();
+    std::vector<std::size_t> own, other(200);
+    int pipe_ends[2];
+    REQUIRE(pipe(pipe_ends) == 0);
+    support::child dies([&] {
+        machine const here;
+        multi_device::process_channel channel(path.c_str(), 1, 2);
+        pool_type pool(channel, weir::pool_options{}.reserve(8 * MiB));
+        std::vector<std::size_t> offsets = program{7, 100}.run(pool, 1);
+        pool.agree();
+        offsets.resize(200);
+        return ::write(pipe_ends[1], offsets.data(), 1600) == 1600 ? 0 : 1;
+    });
+    support::knowing_channel channel(path.c_str(), 0, 2);
+    {
+        machine const here;
+        pool_type pool(channel, weir::pool_options{}.name("sums").reserve(8 * MiB));
+        own = program{7, 100}.run(pool, 0);
+        pool.agree();
+        CHECK(read(pipe_ends[0], other.data(), 1600) == 1600);
+        CHECK(dies.code() == 0);
+        channel.one_has_ended = true;
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { pool.grow(2 * MiB); }),
+                   "weir: rank 1 of pool 'sums' did not come to 'grow' before the deadline: it has ended, or does something else");
+        CHECK(pool.reserved_bytes() == 8 * MiB);
+    }
+    CHECK(own.size() > 50);
+    own.resize(200);
+    CHECK(own == other);
+    close(pipe_ends[0]), close(pipe_ends[1]);
+}
+#endif
+
 // A channel of a user's own that fails at some exchange.
 namespace {
 struct failing_channel : multi_device::rank_channel {
@@ -586,6 +622,49 @@ TEST_CASE("collective_pool: where the host has no memory a growth changes nothin
         ++failures;
     }
     CHECK(failures > 4);
+}
+
+TEST_CASE("collective_pool: after the warm-up a step registers nothing and asks the driver for nothing") {
+    alone here;
+    scoped_stream a, b;
+    noted_chunks chunks(0);
+    pool_type pool(here.channel, weir::pool_options{}.reserve(8 * MiB), &chunks);
+    auto const step = [&] {
+        std::vector<block> held;
+        for (std::size_t const bytes : {64 * KiB, std::size_t{300}, 1 * MiB, 5 * KiB})
+            held.push_back({pool.allocate(a, bytes), bytes, 0});
+        for (block const& each : held)
+            pool.deallocate(a, each.p, each.bytes);
+    };
+    auto const step_on_two = [&] { // what one has freed is the other's: an event on this one, and a wait of that one
+        void* const p = pool.allocate(a, 6 * MiB);
+        pool.deallocate(a, p, 6 * MiB);
+        CHECK(pool.allocate(b, 6 * MiB) == p);
+        pool.deallocate(b, p, 6 * MiB);
+    };
+    step(), step_on_two(), step();
+#ifdef WEIR_SIMULATED_CUDA
+    auto const questions = [] { return simulated_cuda::calls("cudaStreamIsCapturing"); }; // which only look at the stream
+    auto const orders = [] { return simulated_cuda::calls("cudaEventRecord") + simulated_cuda::calls("cudaStreamWaitEvent"); };
+    auto const others = [&] { return simulated_cuda::calls() - questions(); };
+    auto const before = others();
+    for (int i = 0; i < 20; ++i)
+        step();
+    CHECK(others() == before);
+    auto const ordered = orders();
+    for (int i = 0; i < 20; ++i)
+        step_on_two();
+    CHECK(orders() - ordered <= 80); // two a handover
+    for (char const* const call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cudaMalloc",
+                                   "cudaFree", "cudaStreamSynchronize", "cudaDeviceSynchronize"}) {
+        CAPTURE(call);
+        auto const at = simulated_cuda::calls(call);
+        step(), step_on_two();
+        CHECK(simulated_cuda::calls(call) == at);
+    }
+#endif
+    CHECK(chunks.said == "+8");
+    CHECK(pool.state().chunks == 1);
 }
 
 TEST_CASE("collective_pool: random disagreements end in the right sentence on every rank, and none in a hang") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "processes.hpp"
 #include "ranks.hpp"
 
 #include <cstdint>
@@ -8,39 +9,19 @@
 #include <memory>
 #include <string>
 #include <support/sentence.hpp>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 #include <weir/multi_device/rank_channel.hpp>
 
 namespace {
 
+using support::absent_in;
+using support::child;
+using support::exchange_all;
+using support::fresh_path;
 using weir::multi_device::process_channel;
 using weir::multi_device::thread_channel;
 using weir::multi_device::thread_ranks;
-
-// A file that is not there yet.
-std::string fresh_path() {
-    std::string path = "/tmp/weir-ranks-XXXXXX";
-    int const file = mkstemp(path.data());
-    REQUIRE(file >= 0);
-    close(file);
-    std::remove(path.c_str());
-    return path;
-}
-
-// Each of `rounds` times, gives its rank and the round, and gets everybody's. Returns how often something was wrong.
-int exchange_all(weir::multi_device::rank_channel& channel, unsigned rounds) {
-    int wrong = 0;
-    for (unsigned round = 0; round < rounds; ++round) {
-        std::vector<unsigned> all(static_cast<std::size_t>(channel.ranks()));
-        unsigned const own = 1000 * static_cast<unsigned>(channel.rank()) + round;
-        wrong += channel.exchange(&own, sizeof own, all.data()) == -1 ? 0 : 1;
-        for (unsigned each = 0; each < all.size(); ++each)
-            wrong += all[each] == 1000 * each + round ? 0 : 1;
-    }
-    return wrong;
-}
 
 } // namespace
 
@@ -56,19 +37,33 @@ TEST_CASE("rank_channel: each rank gets what each gave, exchange after exchange"
 
 TEST_CASE("rank_channel: ranks that are processes meet in a file, whose name is gone then") {
     std::string const path = fresh_path();
-    pid_t const other = fork();
-    if (other == 0) {
+    child other([&] {
         process_channel channel(path.c_str(), 1, 2);
-        _exit(exchange_all(channel, 50));
-    }
+        return exchange_all(channel, 50);
+    });
     {
         process_channel channel(path.c_str(), 0, 2);
         CHECK(exchange_all(channel, 50) == 0);
     }
-    int status = -1;
-    CHECK(waitpid(other, &status, 0) == other);
-    CHECK(status == 0);
+    CHECK(other.code() == 0);
     CHECK(access(path.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("rank_channel: a process that dies, or that never comes, is named") {
+    std::string const path = fresh_path();
+    child dies([&] {
+        process_channel channel(path.c_str(), 1, 2);
+        return exchange_all(channel, 1) == 0 ? 7 : 1;
+    });
+    support::knowing_channel channel(path.c_str(), 0, 2);
+    CHECK(exchange_all(channel, 1) == 0);
+    CHECK(dies.code() == 7);
+    channel.one_has_ended = true;
+    CHECK(absent_in(channel) == 1);
+    std::string const other = fresh_path();
+    process_channel alone(other.c_str(), 0, 2, 2'000'000); // two milliseconds
+    CHECK(absent_in(alone) == 1);
+    std::remove(other.c_str());
 }
 
 TEST_CASE("rank_channel: a rank that never comes is named to all, and to itself if it comes later") {

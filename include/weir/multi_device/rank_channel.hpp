@@ -6,8 +6,8 @@
 // A rank is one of the program's parts that work together: a thread or a process, mostly one a device. Before ranks call
 // something that all must call, each tells the others what it is about to do. One call is all that this takes: every rank
 // gives a record of one size, and gets everybody's. Two channels stand here, for ranks that are threads of a process and for
-// ranks that are processes of a machine. Derive one of your own from rank_channel for ranks on several machines, over a socket
-// or MPI.
+// ranks that are processes of a machine; socket_channel.hpp has one for ranks on several machines. Derive one of your own from
+// rank_channel for what else there is, such as MPI.
 //
 // A rank that never comes must not make the others wait for ever: at the deadline they are all told which one it was.
 //

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which way does a copy from one device to another take?
+// Which way can a copy from one device to another take?
 //
-// Over the link between them where they reach each other's memory. Otherwise CUDA takes it through the host's memory by itself,
-// which is right and slower.
+// Over the link between them where CUDA says that they can reach each other's memory. Otherwise it takes the copy through the
+// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: one that could go over
+// the link may still go through the host if the memory is not open to the other device. Its speed tells.
 //
 // cost:      a question to CUDA.
 // not for:   kernels that use another device's memory: open it ('enable_access_from' of an upstream or a driver_pool).
@@ -20,11 +21,11 @@ namespace multi_device {
 /// The way of a copy.
 enum class route : unsigned char {
     same_device,      ///< it stays on the device
-    link,             ///< NVLink or PCIe, from device to device
+    link,             ///< from device to device, by NVLink or PCIe: CUDA can
     through_the_host, ///< through the host's memory
 };
 
-/// The way that a copy from device `from` to device `to` takes. Throws usage_error if there is no such device, cuda_error.
+/// The way that is open to a copy from device `from` to device `to`. Throws usage_error if there is no such device, cuda_error.
 /// Never blocks. Any thread.
 inline route route_between(int from, int to) {
     from = runtime::existing_device(from);
