@@ -19,7 +19,7 @@ from reports import results as of_reports
 from workshop import BUILD, ROOT, close_with, run, tail
 
 COMMITTED = ROOT / "bench/results/instructions.csv"
-NO_QUESTION = ("main", "collective", "instructions", "recording", "staging")  # of weir-bench; every other source there is one
+NO_QUESTION = ("main", "collective", "instructions", "recording", "stable", "staging")  # of weir-bench; every other source there is one
 
 
 def smoke():
@@ -44,6 +44,12 @@ def staging():
     return "" if done.code == 0 and lines and not failed else f"exit {done.code}:\n{tail(done.output)}"
 
 
+def stable():
+    """Complaint about weir-bench-stable's short form, or ''."""
+    done = run([BUILD / "release/bench/weir-bench-stable-simulated"], timeout=300)
+    return "" if done.code == 0 else f"exit {done.code}:\n{tail(done.output)}"
+
+
 def instructions():
     """Complaint about the counts, or ''; prints them."""
     if not shutil.which("valgrind"):
@@ -58,7 +64,7 @@ def instructions():
 def main():
     complaint = build("release", ["-DWEIR_DEVICE=simulated"])
     close_with([("benches: build", complaint), ("benches: short form", smoke()), ("benches: staging", staging()),
-                ("benches: instructions", instructions()), *of_reports()])
+                ("benches: stable", stable()), ("benches: instructions", instructions()), *of_reports()])
 
 
 if __name__ == "__main__":

@@ -244,6 +244,8 @@ CUresult map_memory(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmem
             return cudaErrorInvalidValue;
         if (next != state.maps.begin() && std::prev(next)->first + std::prev(next)->second.bytes > at)
             return cudaErrorInvalidValue;
+        if (state.maps.size() >= world.settings.mappings)
+            return cudaErrorMemoryAllocation;
         region const& source =
             world.devices[static_cast<std::size_t>(memory->second.device)].space->memory_region;
         world.virtual_region->show(at, bytes, &source, memory->second.at - source.base(), access::closed);

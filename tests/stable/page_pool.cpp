@@ -128,6 +128,30 @@ TEST_CASE("page_pool: 64 vectors end, and trim leaves nothing held" * doctest::t
     });
 }
 
+TEST_CASE("page_pool: no mapping changes while a graph runs that uses it, whoever needs the page") {
+    support::every_schedule([] {
+        scoped_stream const s, other;
+        page_pool pool(small().limit(3 * page));
+        stable_vector<int> first(pool, s, 3 * ints), second(pool, other, 3 * ints);
+        int* const data = first.append(3 * ints);
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t launched = nullptr;
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        write(s, data, 3 * page);
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        check_cuda(cudaGraphInstantiate(&launched, graph, 0), "cudaGraphInstantiate");
+        check_cuda(cudaGraphLaunch(launched, s), "cudaGraphLaunch");
+        first.shrink(2 * ints); // while the launch is under way, on the vector's own stream
+        write(other, second.append(ints), page, 8);
+        check_cuda(cudaGraphExecDestroy(launched), "cudaGraphExecDestroy"); // also of what still runs
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        write(other, second.append(ints), page, 8);
+        CHECK(first.element_sync(ints - 1) == 0x07070707);
+        CHECK(second.element_sync(2 * ints - 1) == 0x08080808);
+        CHECK(reserved(pool) == 3);
+    });
+}
+
 TEST_CASE("page_pool: pages that several graphs may use go nowhere") {
     support::every_schedule([] {
         scoped_stream const s, streams[2];
@@ -332,5 +356,55 @@ TEST_CASE("page_pool: what CUDA refuses to unmap is unmapped later, and nothing 
     CHECK(pool.trim() == 0);
     simulated_cuda::clear_faults();
     CHECK(pool.trim() == page);
+}
+
+TEST_CASE("page_pool: vectors whose addresses touch end each by itself, also where two reservations meet") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_log().with_memory(16 * page), support::report_all);
+    scoped_stream const s;
+    {
+        page_pool pool(small());
+        std::vector<std::unique_ptr<stable_vector<int>>> all;
+        while (calls_of("cuMemAddressReserve") < 4) {
+            all.push_back(std::make_unique<stable_vector<int>>(pool, s, 2 * ints));
+            CHECK(all.size() < 10'000);
+        }
+        while (all.size() > 6) // those that lie at the ends of reservations, and beside each other
+            all.erase(all.begin());
+        int value = 0;
+        for (auto const& each : all)
+            write(s, each->append(2 * ints), 2 * page, ++value);
+        for (std::size_t i : {1u, 3u, 5u})
+            all[i].reset();
+        pool.settle();
+        CHECK(pool.trim() == 6 * page);
+        for (int i : {0, 2, 4}) {
+            CHECK(all[static_cast<std::size_t>(i)]->element_sync(0) == (i + 1) * 0x01010101);
+            CHECK(all[static_cast<std::size_t>(i)]->element_sync(2 * ints - 1) == (i + 1) * 0x01010101);
+        }
+        CHECK(reserved(pool) == 6);
+    }
+    CHECK(calls_of("cuMemAddressFree") == calls_of("cuMemAddressReserve"));
+}
+
+TEST_CASE("page_pool: where the process has no mappings left, growing is refused, and what is there goes on") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_mappings(6), support::report_all);
+    scoped_stream const s;
+    page_pool pool(small());
+    stable_vector<int> xs(pool, s, 8 * ints), ys(pool, s, 8 * ints);
+    xs.append(counting(10));
+    ys.append(3 * ints);
+    CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { xs.append(3 * ints); }), "the device has no room for so many pages");
+    CHECK(xs.size() == 10);
+    CHECK(xs.capacity() == ints);
+    CHECK(reserved(pool) == 4);
+    xs.append(2 * ints);
+    write(s, xs.data() + ints, page);
+    ys.shrink(ints);
+    ys.append(ints); // its own page
+    ys.shrink(2 * ints);
+    weir::synchronize(s);
+    xs.append(2 * ints); // pages are free, and there is no mapping for one at two places
+    CHECK(reserved(pool) == 6);
+    CHECK(xs.element_sync(9) == 9);
 }
 #endif

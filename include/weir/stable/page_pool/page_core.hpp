@@ -8,7 +8,7 @@
 // vector that begins where one of the same size ended has that one's. Where a page is needed, the steps are:
 //   1. the page that this vector gave back at that very address;
 //   2. a page that no work uses, wherever it is: it is mapped anew, and not made anew;
-//   3. a fresh page, within the limit, if the device has room;
+//   3. a fresh page, within the limit, if the device has room; if CUDA refused step 2, in place of a page that no work uses;
 //   4. a page that work still uses: the host waits for the oldest such work, since no stream can change a mapping.
 //
 // invariant: no page leaves its addresses before its last use is over (last_use.hpp).
@@ -208,6 +208,8 @@ private:
             if (is_within_limit(page_bytes()) && pages_.make(address, of))
                 return;
             require_mapping();
+            if (!moves && table_.ready_count() != 0 && pages_.drop(table_.ready()))
+                continue; // a process with no mapping left has none for the second place of a page that moves
             if (!wait_for_oldest())
                 refuse(wanted, moves ? why_not() : "CUDA refuses to move a page that is free; try again");
         }

@@ -52,6 +52,7 @@ struct config {
     std::size_t pinned_bytes = std::size_t(64) << 30; ///< limit of pinned and managed memory together
     std::size_t address_bytes = std::size_t(16) << 40; ///< of the process, for virtual memory; what the system lacks is cut
     int driver_version = 13000; ///< of an older major version than the runtime's: cudaErrorInsufficientDriver
+    std::size_t mappings = 524'288;                   ///< the most that cuMemMap makes in a process
     bool virtual_memory = true;                       ///< whether devices can map memory
     bool peers = true;                                ///< whether devices reach each other's memory
     bool device_memory_visible = false; ///< the host may touch device addresses (Thrust's host backend)
@@ -82,6 +83,11 @@ struct config {
     }
     config& with_addresses(std::size_t bytes) {
         address_bytes = bytes;
+        return *this;
+    }
+    /// cuMemMap refuses what would be one mapping more than that, as out of memory; a real process has some 524,000.
+    config& with_mappings(std::size_t most) {
+        mappings = most;
         return *this;
     }
     /// No device can map memory: cuMemGetAllocationGranularity says that it is not supported.
