@@ -3,7 +3,9 @@
 """Everything about Python that needs a GPU: what must hold, and the figures. A quarter of an hour on an H200.
 
 usage: gpu.py FOLDER [--quick] [--only calls,cases,pairs,recovery,trees,long,sleep,record,memory,two_cards]
-              [--workloads NAME,...] [--rounds 3] [--without-compact] [--minutes N]
+              [--workloads NAME,...] [--rounds 3] [--without-compact] [--record] [--minutes N]
+
+--record: FOLDER gets a recording of each of weir's runs on two cards, which 'sh examples/run.sh replay' reads.
 
 Writes FOLDER/python.json and FOLDER/python.txt as it goes, and prints the latter; the last line is 'N passed, N failed'. Needs
 PyTorch with CUDA, g++ and CUDA's headers; what CuPy, Numba, JAX, accelerate or a second card are for is left out where they are
@@ -16,6 +18,7 @@ too. What finds no time is said, and the tables show what was measured.
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -497,7 +500,14 @@ def ranks(book, work, limit_s=60):
     return (None, "\n".join(errors)) if errors else ([result for result, _ in ended], None)
 
 
-def run_two_cards(book, quick, rounds):
+def recorded(book, wanted, name, allocator):
+    """With --record, a recording of what weir does, for 'replay'; else nothing."""
+    if not wanted or allocator in ("default", "expandable"):
+        return contextlib.nullcontext()
+    return weir_torch.record(book.folder / f"{name}.weir")
+
+
+def run_two_cards(book, quick, rounds, record):
     book.say("\ntwo cards")
     if (forked(lambda: torch.cuda.device_count())[0] or 0) < two_cards.RANKS:
         return book.say("  left out: there is one card here")
@@ -521,8 +531,13 @@ def run_two_cards(book, quick, rounds):
             if not book.has_time(f"round {number + 1}, {kind}, {allocator}"):
                 continue
             began = time.monotonic()
-            answers, error = ranks(book, lambda rank, store: (take(allocator), two_cards.measure(
-                rank, store, kind, 6 if quick else 30, lambda device: held(allocator, device)))[1])
+
+            def work(rank, store):
+                take(allocator)
+                with recorded(book, record, f"{kind}-{allocator}-round{number + 1}-rank{rank}", allocator):
+                    return two_cards.measure(rank, store, kind, 6 if quick else 30, lambda device: held(allocator, device))
+
+            answers, error = ranks(book, work)
             if error:
                 book.judge(False, f"{kind} with {allocator}: {error}")
                 continue
@@ -542,6 +557,7 @@ def main():
     parser.add_argument("--only", default=",".join(MINUTES))
     parser.add_argument("--workloads", default=",".join(workloads.WORKLOADS))
     parser.add_argument("--without-compact", action="store_true")
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float)
     options = parser.parse_args()
@@ -565,7 +581,7 @@ def main():
               "long": lambda: run_long(book, options.quick),
               "sleep": lambda: run_sleep(book, options.quick), "record": lambda: run_record(book, options.quick),
               "trees": lambda: run_trees(book, options.quick, options.rounds), "recovery": lambda: run_recovery(book),
-              "two_cards": lambda: run_two_cards(book, options.quick, options.rounds),
+              "two_cards": lambda: run_two_cards(book, options.quick, options.rounds, options.record),
               "memory": lambda: run_memory(book, options.quick, options.workloads.split(","), options.rounds,
                                            ALLOCATORS[:3] if options.without_compact else ALLOCATORS)}
     scale = options.minutes / sum(MINUTES[name] for name in only) if options.minutes else 1

@@ -5,8 +5,8 @@
 usage: with_torch.py PYTHON [CASE...]
 
 PYTHON is an interpreter that has PyTorch. It runs torch_cases.py twice on the simulated device, which stands in for libcudart;
-the driver's library is one whose functions do nothing. Kernels do not run, but memory, streams, graphs and copies do. What a case
-answers has to be the same with both allocators, and what it asserts of weir has to hold. gpu.py is for the rest.
+the driver's library is one whose functions do nothing. Kernels do not run (what launches one is told that it was launched: 2.11
+fills its generator's state before each capture), but memory, streams, graphs and copies do. What a case answers has to be the same with both allocators, and what it asserts of weir has to hold. gpu.py is for the rest.
 """
 
 import os
@@ -20,6 +20,8 @@ from call_by_call import answers, verdicts  # noqa: E402
 from run import FOLDER, ROOT, SIMULATED, simulated_device  # noqa: E402
 from readme import matches  # noqa: E402
 from workshop import close_with, run, tail  # noqa: E402
+
+SILENT_LAUNCHES = FOLDER / "silent_launches.so"
 
 
 def silent_driver(python):
@@ -44,9 +46,21 @@ def silent_driver(python):
     return tail(done.output) if done.code else ""
 
 
+def silent_launches():
+    """Builds what launches kernels in the runtime's place, and does nothing."""
+    unit = FOLDER / "silent_launches.c"
+    names = ("cudaLaunchKernel", "__cudaLaunchKernel", "cudaLaunchKernelExC")
+    unit.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in names))
+    done = run(["gcc", "-O0", "-fPIC", "-shared", unit, "-o", SILENT_LAUNCHES])
+    if done.code:
+        raise SystemExit(tail(done.output))
+
+
 def with_simulated_device(command):
     """Runs a command of an interpreter that finds what stands in for CUDA."""
-    places = {"LD_PRELOAD": str(SIMULATED), "LD_LIBRARY_PATH": str(FOLDER / "silent_driver"),
+    if not SILENT_LAUNCHES.exists():
+        silent_launches()
+    places = {"LD_PRELOAD": f"{SILENT_LAUNCHES}:{SIMULATED}", "LD_LIBRARY_PATH": str(FOLDER / "silent_driver"),
               "PYTHONPATH": str(ROOT / "examples/python"), "WEIR_CACHE": str(FOLDER / "cache")}
     before = {name: os.environ.get(name) for name in places}
     os.environ.update(places)

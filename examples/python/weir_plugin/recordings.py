@@ -22,6 +22,7 @@ class Recording:
         cannot be made, or if a recording is being made already."""
         self._plugin: Optional[Plugin] = plugin
         self.path = os.fspath(path)
+        self._process = os.getpid()
         plugin._call("record", os.fsencode(path), int(stacks))
         atexit.register(self._end_quietly)
 
@@ -38,8 +39,9 @@ class Recording:
             plugin._call("record", None, 0)
 
     def _end_quietly(self) -> None:
-        with contextlib.suppress(Exception):  # as Python ends nobody would catch it
-            self.end()
+        if os.getpid() == self._process:  # a process that was forked from it has the file, too, and must not write there
+            with contextlib.suppress(Exception):  # as Python ends nobody would catch it
+                self.end()
 
     def __enter__(self) -> Recording:
         return self
