@@ -11,7 +11,7 @@ endif()
 
 set(DOXYGEN_PROJECT_NAME weir)
 set(DOXYGEN_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/reference)
-set(DOXYGEN_FILE_PATTERNS *.hpp *.cuh)
+set(DOXYGEN_FILE_PATTERNS *.hpp *.cuh *.dox)
 set(DOXYGEN_EXTENSION_MAPPING cuh=C++)
 set(DOXYGEN_STRIP_FROM_PATH ${PROJECT_SOURCE_DIR}/include)
 set(DOXYGEN_STRIP_FROM_INC_PATH ${PROJECT_SOURCE_DIR}/include)
@@ -21,8 +21,13 @@ set(DOXYGEN_ALIASES "heading{1}=^^@par \\1^^")
 set(DOXYGEN_JAVADOC_AUTOBRIEF YES) # a comment's first sentence stands in the list of members
 set(DOXYGEN_INLINE_INHERITED_MEMB YES) # containers have theirs from classes that nobody names
 set(DOXYGEN_HIDE_UNDOC_CLASSES YES)
+set(DOXYGEN_EXCLUDE_SYMBOLS detail "*::detail" "*::detail::*" std) # what users cannot name
+file(GLOB weir_guides CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.md)
+list(FILTER weir_guides EXCLUDE REGEX "/README\\.md$")
+set(DOXYGEN_HTML_EXTRA_FILES ${weir_guides}) # the guides, which reference.dox links
 set(DOXYGEN_HAVE_DOT NO)
 set(DOXYGEN_WARN_IF_UNDOCUMENTED NO) # what parts say to each other has no '///'
 set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
 set(DOXYGEN_QUIET YES)
-doxygen_add_docs(weir-reference ${PROJECT_SOURCE_DIR}/include/weir COMMENT "The reference pages")
+doxygen_add_docs(weir-reference ${PROJECT_SOURCE_DIR}/include/weir ${CMAKE_CURRENT_LIST_DIR}/reference.dox
+    COMMENT "The reference pages")

@@ -31,6 +31,9 @@ def shown(header, lines):
 
 def main():
     header = pathlib.Path(sys.argv[1])
+    if header.suffix == ".dox": # is written for Doxygen
+        print(header.read_text())
+        return
     print("\n".join(shown(header, header.read_text().splitlines())))
 
 

@@ -15,7 +15,7 @@ which runs on the simulated device:
     braces, so that the later ones of its page see its names.
 A ```text block that follows a block, before the next heading or code, is what that one must print, line for line; '...'
 there stands for any text, and as a line for any lines. The rows of ```cmake blocks must be what tests/consume does, commands in ```sh blocks
-must name scripts and examples that exist, links must lead to files and headings, and README.md is one page.
+must name scripts and examples that exist, a sentence that troubleshooting.md quotes must stand in the headers, links must lead to files and headings, and README.md is one page.
 """
 
 import pathlib
@@ -74,6 +74,7 @@ def program(page, parts):
         if part.kind == "declarations":
             outside.append(at(part, code))
         elif part.kind == "program":
+            code = re.sub(r"\breturn (\d+);", r"std::exit(\1);", code)
             outside.append(at(part, re.sub(r"\bint main\(", f"static void main_{part.line}(", code)))
             inside.append(f"    main_{part.line}();")
         else:
@@ -171,6 +172,17 @@ def links(page, text):
     return f"links that lead nowhere: {gone}" if gone else ""
 
 
+def sentences(text):
+    """Complaint about a quoted message of a troubleshooting page that no header says, or ''; '...' stands for what is filled in."""
+    said = ""
+    for path in sorted((ROOT / "include/weir").rglob("*.[hc][pu]*")):
+        code = re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M)
+        said += re.sub(r'"\s*\n\s*"', "", code)
+    rows = [row.split("|")[1].strip() for row in text.splitlines() if row.startswith("| '")]
+    gone = [part for row in rows for part in re.split(r"\.\.\.", row[1:-1]) if part.strip() and part not in said]
+    return f"no header says: {gone}" if gone else "" if rows else "there is no sentence"
+
+
 def judge(page, linked):
     """(name, complaint) of everything on a page."""
     text = (ROOT / page).read_text()
@@ -178,6 +190,8 @@ def judge(page, linked):
     if page == "README.md":
         lines = text.count("\n")
         results.append(("readme: one page", f"{lines} lines; {LONGEST} at most" if lines > LONGEST else ""))
+    if page == "examples/troubleshooting.md":
+        results.append(("readme: its sentences", sentences(text)))
     for line, kind, language, code, _ in blocks_of(text):
         if (kind or "").startswith("of "):
             path = ROOT / kind.split()[1]
