@@ -116,6 +116,10 @@ class driver_pool_of;
 using driver_pool = driver_pool_of<memory_space{0}>;         // device
 using pinned_driver_pool = driver_pool_of<memory_space{1}>;  // pinned
 using managed_driver_pool = driver_pool_of<memory_space{2}>; // managed; CUDA 13
+namespace driver {
+template <class Upstream = upstream::device>
+class unpooled;
+} // namespace driver
 template <class Pool, class Placement = placement::best_fit<>>
 class graph_memory;
 template <class Pool>

@@ -22,6 +22,7 @@
 #include <weir/container/vector.hpp>
 #include <weir/driver/driver_pool.hpp>
 #include <weir/driver/imported_pool.hpp>
+#include <weir/driver/unpooled.hpp>
 #include <weir/growth/by_holes.hpp>
 #include <weir/growth/exact.hpp>
 #include <weir/growth/fixed.hpp>

@@ -10,7 +10,6 @@
 #include <weir/layer/fallback.hpp>
 #include <weir/layer/guard.hpp>
 #include <weir/layer/limit.hpp>
-#include <weir/layer/poison.hpp>
 #include <weir/layer/record.hpp>
 #include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
@@ -34,7 +33,6 @@ using spilling = layer::fallback<unguarded, pinned>;
 using tower = layer::statistics<layer::limit<layer::guard<layer::fallback<unguarded, weir::driver_pool>>>>;
 using visitor = layer::statistics<unguarded&>;
 using recorded = layer::record<weir::device_pool>;
-using filled = layer::poison<weir::device_pool>;
 
 // Asks for two more tries and frees nothing: what the pool refuses, the layer does.
 struct persistent {
@@ -88,12 +86,6 @@ struct subject<recorded> : any_bounds {
     recorded pool{tape, weir::pool_options{}.name("subject")};
 };
 template <>
-struct subject<filled> : any_bounds { // which holds nothing back
-    subject() = default;
-    explicit subject(std::size_t limit_bytes) : pool(layer::poison_options{}.held(0), weir::pool_options{}.limit(limit_bytes)) {}
-    filled pool{layer::poison_options{}.held(0), weir::pool_options{}.name("subject")};
-};
-template <>
 struct subject<visitor> : any_bounds {
     subject() = default;
     explicit subject(std::size_t limit_bytes) : below(weir::pool_options{}.limit(limit_bytes)) {}
@@ -106,7 +98,7 @@ struct subject<visitor> : any_bounds {
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
         pool_contract::noted, pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, \
-        pool_contract::recorded, pool_contract::filled
+        pool_contract::recorded
 
 #include "pool_suite.hpp"
 

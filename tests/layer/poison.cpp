@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <random>
 #include <string>
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
@@ -15,6 +16,9 @@
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 #include <weir/runtime/wait.hpp>
+#ifdef WEIR_SIMULATED_CUDA
+#include <simulated_cuda/include/weir/simulated_device/watched.hpp>
+#endif
 
 using support::scoped_stream;
 using weir::check_cuda;
@@ -178,6 +182,40 @@ TEST_CASE("poison: a scope's end, and clear, end what is held, too") {
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("poison: under random campaigns no fill meets a block that the pool has, and no write of the program is damage") {
+    using watched = simulated_cuda::watched<
+        weir::pool<weir::upstream::device, weir::recipes::general_placement, weir::reuse::stream_ordered<>>>;
+    support::every_schedule([] {
+        weir::layer::poison<watched> pool(poison_options{}.held(50'000));
+        scoped_stream streams[3];
+        struct block {
+            void* p;
+            std::size_t bytes, stream;
+        };
+        std::vector<block> live;
+        std::mt19937 random(41);
+        for (int step = 0; step != 300; ++step)
+            if (live.empty() || random() % 2 == 0) {
+                std::size_t const bytes = 1 + random() % 20'000, stream = random() % 3;
+                live.push_back({pool.allocate(streams[stream], bytes), bytes, stream});
+                write(streams[stream], live.back().p, bytes);
+            } else {
+                std::size_t const at = random() % live.size();
+                if (step % 7 == 0)
+                    pool.used_on(live[at].p, streams[random() % 3]);
+                pool.deallocate(streams[live[at].stream], live[at].p, live[at].bytes);
+                live[at] = live.back();
+                live.pop_back();
+                if (step % 50 == 0)
+                    CHECK(pool.check() == 0);
+            }
+        for (block const& each : live)
+            pool.deallocate(streams[each.stream], each.p, each.bytes);
+        CHECK(pool.check() == 0);
+        pool.settle();
+    });
+}
+
 TEST_CASE("poison: whatever call fails, no block is lost, or handed out under its fill") {
     struct scene {
         scoped_stream a;
