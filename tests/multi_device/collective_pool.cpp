@@ -4,6 +4,7 @@
 #include "processes.hpp"
 #include "ranks.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <cuda_runtime_api.h>
@@ -595,6 +596,40 @@ TEST_CASE("collective_pool: a channel that fails in the middle of a growth leave
         pool.grow(2 * MiB);
         CHECK(pool.reserved_bytes() == 2 * MiB);
     }
+}
+
+TEST_CASE("collective_pool: where one rank's host has no memory no rank has grown, and all can try again") {
+    if (!support::host_memory_can_fail)
+        return;
+    int failures = 0;
+    for (bool failed = true; failed; ++failures) {
+        CAPTURE(failures);
+        machine const here;
+        support::ranks ranks(2);
+        multi_device::thread_ranks const place(2);
+        std::array<std::string, 2> said;
+        std::array<std::size_t, 2> held{};
+        ranks.run([&](multi_device::rank_channel const& at) {
+            auto const rank = static_cast<std::size_t>(at.rank());
+            support::patient_channel channel(place, at.rank(), 10'000'000); // a rank that stays away ends the test
+            pool_type pool(channel, weir::pool_options{}.device(static_cast<int>(rank) % here.count));
+            try {
+                support::failing_new const soon(rank == 1 ? failures : -1);
+                pool.grow(4 * MiB);
+            } catch (weir::out_of_memory const&) {
+                said[rank] = "another";
+            } catch (std::bad_alloc const&) {
+                said[rank] = "own";
+            }
+            held[rank] = pool.reserved_bytes();
+            pool.grow(2 * MiB);
+        });
+        failed = said[1] == "own";
+        CHECK(said[0] == (failed ? "another" : ""));
+        CHECK(held[0] == (failed ? 0 : 4 * MiB));
+        CHECK(held[1] == held[0]);
+    }
+    CHECK(failures > 4);
 }
 
 TEST_CASE("collective_pool: where the host has no memory a growth changes nothing, and can be tried again") {

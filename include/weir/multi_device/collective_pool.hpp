@@ -63,9 +63,10 @@ template <class Upstream, class Placement>
 class collective_pool : public resource::pool_base<collective_pool<Upstream, Placement>> {
     static_assert(contract::require_upstream<Upstream>());
     static_assert(contract::require_placement<Placement>());
-    static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_sibling, Placement>,
-                  "weir: multi_device::collective_pool needs a placement with 'sibling', 'absorb' and 'lend', such as "
-                  "'weir::placement::best_fit<>'");
+    static_assert(contract::holds<contract::has_absorb, Placement> && contract::holds<contract::has_sibling, Placement> &&
+                      contract::holds<contract::has_remove, Placement>,
+                  "weir: multi_device::collective_pool needs a placement with 'sibling', 'absorb', 'lend' and 'remove', such "
+                  "as 'weir::placement::best_fit<>'");
 
 public:
     static constexpr memory_space space = Upstream::space;
@@ -97,7 +98,8 @@ public:
     }
 
     /// A block of `bytes` bytes at a multiple of `alignment`, for work enqueued on `stream` from now on, at the same offset as
-    /// on other ranks; null for zero bytes and where there is no room. Makes no driver call and never waits on the host,
+    /// on other ranks; null for zero bytes and where there is no room. `stream` lives until the next 'settle': the pool knows
+    /// it by its handle, which another one may get on some of the ranks. Makes no driver call and never waits on the host,
     /// unless it is for the host: then it waits for streams whose freed bytes it takes. Throws usage_error for an alignment
     /// beyond that of chunks, a captured stream, one of another device, a thread's own default stream; cuda_error;
     /// std::bad_alloc.
@@ -148,10 +150,15 @@ public:
         ranks_.compare("grow");
         if (bytes == 0)
             return;
-        places_.make_room();
         void* chunk = nullptr;
-        auto const within = [&] { return chunk_bytes != 0 && chunk_bytes <= limit_left(); };
-        auto const acquire = [&] { return (chunk = memory_.acquire(chunk_bytes)) != nullptr; };
+        auto const within = [&] {
+            places_.make_room();
+            return chunk_bytes != 0 && chunk_bytes <= limit_left();
+        };
+        auto const acquire = [&] {
+            chunk = memory_.acquire(chunk_bytes);
+            return chunk && (add(chunk, chunk_bytes), true);
+        };
         auto const enter = [&] { return !registration_ || (registration_->enter(chunk, chunk_bytes), true); };
         auto const leave = [&] {
             if (registration_)
@@ -159,14 +166,13 @@ public:
         };
         using detail::outcome;
         require(ranks_.all_do(within, outcome::over_limit, outcome::failed, [] {}), bytes);
-        require(ranks_.all_do(acquire, outcome::no_room, outcome::failed, [&] { give_back(chunk, chunk_bytes); }), bytes);
+        require(ranks_.all_do(acquire, outcome::no_room, outcome::failed, [&] { take_away(chunk, chunk_bytes); }), bytes);
         try {
             require(ranks_.all_do(enter, outcome::unregistered, outcome::unregistered, leave), bytes);
         } catch (...) {
-            give_back(chunk, chunk_bytes);
+            take_away(chunk, chunk_bytes);
             throw;
         }
-        add(chunk, chunk_bytes);
     }
 
     /// Compares the ranks' calls so far. A collective call, as 'grow'. Throws usage_error if they differ or one did not come.
@@ -243,14 +249,21 @@ private:
         base::try_twice([&] { return memory_.release(chunk, bytes); });
     }
 
+    // Before the ranks agree, so that one that has no host memory for it undoes the growth on all. Room for the place is made.
     void add(void* chunk, std::size_t bytes) {
-        base::range const place = places_.add(chunk, bytes);
         try {
-            shares_.add(place);
+            shares_.add(places_.add(chunk, bytes));
         } catch (...) { // no host memory
-            drop_last(true);
+            places_.remove_last();
+            give_back(chunk, bytes);
             throw;
         }
+    }
+    // Undoes 'add'; nobody has a block of it.
+    void take_away(void* chunk, std::size_t bytes) {
+        shares_.remove((places_.end() - 1)->place);
+        places_.remove_last();
+        give_back(chunk, bytes);
     }
     // If work may use it, nobody gets it.
     void drop_last(bool at_rest) noexcept {

@@ -6,8 +6,9 @@
 // They compare what they did so far (call_log.hpp), each tries the step, and then each tells the others what it came to. Where
 // one failed, all undo it. The rank that failed throws what it met, the others name that rank.
 //
-// invariant: every rank throws, or none does.
-// cost:      an exchange to compare, and one a step.
+// invariant: every rank throws, or none does. Between exchanges nothing here needs host memory, for a rank that had none would
+//            not come to the next one.
+// cost:      an exchange to compare, and one a step. 2.6 KiB of host memory for each rank.
 
 #include <cstddef>
 #include <exception>
@@ -43,15 +44,17 @@ struct failed_rank {
 /// One thread at a time.
 class rank_agreement {
 public:
-    rank_agreement(rank_channel& channel, text name) noexcept : channel_(channel), name_(std::move(name)) {}
+    /// Throws std::bad_alloc.
+    rank_agreement(rank_channel& channel, text name)
+        : channel_(channel), name_(std::move(name)), logs_(static_cast<std::size_t>(channel.ranks())),
+          outcomes_(logs_.size()) {}
 
     call_log& log() noexcept { return log_; }
 
     /// Throws usage_error, with the same sentence on every rank, if their calls differ; also if a rank did not come to `what`.
     void compare(char const* what) {
-        base::growing_array<call_log> logs(static_cast<std::size_t>(channel_.ranks()));
-        require_present(channel_.exchange(&log_, sizeof log_, logs.data()), what);
-        text const difference = disagreement_text(name_, logs.data(), channel_.ranks());
+        require_present(channel_.exchange(&log_, sizeof log_, logs_.data()), what);
+        text const difference = disagreement_text(name_, logs_.data(), channel_.ranks());
         if (!difference.empty())
             throw usage_error(difference);
     }
@@ -86,10 +89,9 @@ public:
 
 private:
     failed_rank first_failed(outcome own) {
-        base::growing_array<outcome> all(static_cast<std::size_t>(channel_.ranks()));
-        require_present(channel_.exchange(&own, sizeof own, all.data()), "grow");
+        require_present(channel_.exchange(&own, sizeof own, outcomes_.data()), "grow");
         for (int each = 0; each < channel_.ranks(); ++each)
-            if (outcome const of = all[static_cast<std::size_t>(each)]; of != outcome::done)
+            if (outcome const of = outcomes_[static_cast<std::size_t>(each)]; of != outcome::done)
                 return {each, of};
         return {};
     }
@@ -108,6 +110,8 @@ private:
     rank_channel& channel_;
     text name_;
     call_log log_;
+    base::growing_array<call_log> logs_; // of all ranks, in the last exchange
+    base::growing_array<outcome> outcomes_;
 };
 
 } // namespace multi_device::detail

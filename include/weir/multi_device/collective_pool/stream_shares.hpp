@@ -106,7 +106,10 @@ public:
     void used_on(std::size_t marked, stream_ref stream) { second_.mark(marked, stream); }
     void last_used_on(std::size_t marked, stream_ref stream) { second_.add(marked, stream); }
 
+    /// A chunk comes. Throws std::bad_alloc; nothing has changed then.
     void add(base::range chunk) { unused_.add(chunk); }
+    /// The chunk that came last goes, of which nobody has had a block.
+    void remove(base::range chunk) { unused_.remove(chunk); }
 
     /// Blocks until no work uses what was freed; then it is all the host's share, and streams may end. Throws cuda_error,
     /// std::bad_alloc.
@@ -164,7 +167,8 @@ private:
             throw usage_error("weir: a collective pool's memory is for streams of its own device; each rank has a pool of its "
                               "own");
         shares_.reserve_more(1);
-        shares_.push_back(new share(stream, numbers_++, unused_.sibling()));
+        shares_.push_back(new share(stream, numbers_, unused_.sibling()));
+        ++numbers_; // of a call that failed for lack of host memory nothing stays
         return *(last_ = shares_.back());
     }
 
