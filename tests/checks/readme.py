@@ -110,7 +110,7 @@ def compile_and_run(page, parts, linked):
     done = run(["g++", source.with_suffix(".o"), *linked, "-pthread", "-ldl", "-o", source.with_suffix("")], timeout=120)
     if done.code != 0:
         return [(f"readme: {page}", f"does not link:\n{head(done.output)}")]
-    done = run([source.with_suffix("")], timeout=60)
+    done = run([source.with_suffix("")], timeout=60, cwd=source.parent)
     printed = dict(re.findall(rf"^{MARK}(\d+)\n(.*?)(?=^{MARK}|\Z)", done.output, flags=re.M | re.S))
     results = [(f"readme: {page}", f"exit {done.code}:\n{head(done.output)}" if done.code != 0 else "")]
     for part in parts:
