@@ -35,7 +35,7 @@ enum class violation_action : unsigned char {
 };
 
 /// What a pool is told when it is made: its name, limit and device, and what happens where a block is never freed or freed
-/// wrongly. Each setter returns the options, so that they are written in one line: `pool_options{}.limit(8 * GiB).name("frames")`.
+/// wrongly. Each setter returns the options: `pool_options{}.limit(8 * GiB).name("frames")`.
 class pool_options {
 public:
     pool_options() = default;
