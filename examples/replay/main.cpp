@@ -7,6 +7,7 @@
 //     replay snapshot.pickle                    what PyTorch's torch.cuda.memory._dump_snapshot wrote
 //     replay --write program.json program.weir  nothing is replayed: the recording as PyTorch's memory_viz reads it
 //     replay --beside before.weir after.weir    which call sites grew from one recording to the other
+//     replay --fits 40G program.weir            whether 40 GiB serve the program, and the least that does
 //     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
 //     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
 //
@@ -21,6 +22,7 @@
 #include "beside.hpp"
 #include "convert.hpp"
 #include "device.hpp"
+#include "fits.hpp"
 #include "page.hpp"
 #include "page_file.hpp"
 #include "progress_bar.hpp"
@@ -51,6 +53,7 @@ struct arguments {
     std::string html = "weir-replay.html"; ///< empty: no page
     std::vector<std::string> write; ///< files to be written instead of a replay
     std::string beside; ///< the recording before; empty: none
+    std::size_t fits_bytes = 0; ///< 0: nobody asks
     bool csv = false;
     bool list = false;
 };
@@ -84,7 +87,7 @@ arguments parsed(int argc, char** argv) {
         "replay"};
     arguments out;
     std::vector<std::string> names;
-    std::string limit;
+    std::string limit, fits;
     bool no_html = false;
     app.add_option(
            "TRACE", out.traces,
@@ -112,6 +115,8 @@ arguments parsed(int argc, char** argv) {
                    "for PyTorch's memory_viz, .heaptrack for heaptrack_print, .csv for a table")
         ->type_name("FILE")
         ->allow_extra_args(false);
+    app.add_option("--fits", fits, "Say whether so much memory serves each trace through the pools, and the least that does; no page")
+        ->type_name("BYTES");
     app.add_option("--beside", out.beside, "Compare each trace with this earlier one, by call site: which grew, and by how much")
         ->type_name("TRACE");
     app.add_flag("--list", out.list, "Name the pools");
@@ -137,6 +142,10 @@ arguments parsed(int argc, char** argv) {
             out.pools.push_back(&each);
     if (limited->count() != 0)
         out.run.limit_bytes = bytes_from(limit);
+    if (!fits.empty())
+        out.fits_bytes = bytes_from(fits);
+    if (names.empty() && !fits.empty())
+        out.pools = {&pool_named("device_pool")};
     if (out.html.empty() || out.html.front() == '-')
         throw bad_input("--html needs the name of a file, and '" + out.html + "' looks like none");
     if (no_html || (out.csv && html->count() == 0))
@@ -227,6 +236,24 @@ int write_all(arguments const& arguments) {
     return was_said() ? success : failed;
 }
 
+/// A line for each trace and pool.
+int say_what_fits(arguments const& arguments) {
+    std::vector<trace> const traces = traces_from(arguments.traces);
+    if (traces.empty())
+        return unusable;
+    static_cast<void>(open_device());
+    progress_bar progress(traces.size() * arguments.pools.size());
+    for (trace const& each : traces)
+        for (contender const* const pool : arguments.pools) {
+            progress.begin(each.name + ": the least for " + std::string(pool->name));
+            std::uint64_t const least = least_limit(*pool, each, [&](double part) { progress.show(part); });
+            progress.end();
+            progress.wipe();
+            std::printf("%s through %s: %s\n", each.name.c_str(), pool->name.data(), fit_text(least, arguments.fits_bytes).c_str());
+        }
+    return !was_said() ? failed : traces.size() < arguments.traces.size() ? unusable : success;
+}
+
 std::vector<std::string> read_files(arguments const& arguments) {
     std::vector<std::string> out = arguments.traces;
     if (!arguments.beside.empty())
@@ -299,9 +326,10 @@ int main(int argc, char** argv) {
     replay::take_closed_streams();
     try {
         replay::arguments const arguments = replay::parsed(argc, argv);
-        return arguments.list            ? replay::list_pools()
-               : arguments.write.empty() ? replay::compare(arguments)
-                                         : replay::write_all(arguments);
+        return arguments.list              ? replay::list_pools()
+               : !arguments.write.empty()   ? replay::write_all(arguments)
+               : arguments.fits_bytes != 0 ? replay::say_what_fits(arguments)
+                                            : replay::compare(arguments);
     } catch (CLI::RuntimeError const& said) {
         return said.get_exit_code();
     } catch (replay::bad_input const& error) {
