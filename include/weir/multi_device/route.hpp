@@ -4,7 +4,7 @@
 // Which way can a copy from one device to another take?
 //
 // Over the link between them where CUDA says that they can reach each other's memory. Otherwise it takes the copy through the
-// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: where it could go over
+// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: where it may go over
 // the link, it may still go through the host if the memory is not open to the other device. Its speed tells.
 //
 // cost:      a question to CUDA.
