@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <support/every_schedule.hpp>
+#include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <support/simulated_nccl.hpp>
 #include <thread>
@@ -142,6 +143,25 @@ TEST_CASE("nccl: one thread with several devices calls in a group") {
     CHECK(support::sentence_of<weir::usage_error>([] { static_cast<void>(nccl::communicator::all(std::array<int, 2>{1, 1})); }) ==
           "weir: device 1 is named twice; each rank has a device of its own");
     CHECK_THROWS_AS(static_cast<void>(nccl::communicator::all(std::array<int, 1>{7})), weir::usage_error);
+    CHECK(complaints().empty());
+}
+
+TEST_CASE("nccl: a collective in a captured graph runs at each launch, on what is there then") {
+    simulated_cuda::world const world(devices(1), support::report_all);
+    check_silent(said_by(1, [](nccl::communicator& comm, auto&) {
+              scoped_stream stream;
+              weir::device_pool pool;
+              weir::device_vector<int> xs(pool, stream, std::vector<int>{1, 2}), sums(pool, stream, std::vector<int>{7, 7});
+              support::recording graph(stream);
+              comm.all_reduce(stream, xs, sums);
+              graph.end();
+              CHECK(sums.to_host_sync<std::vector>() == std::vector<int>{7, 7}); // captured, and not run
+              for (int first : {3, 5}) {
+                  xs.assign(std::vector<int>{first, 2});
+                  graph.launch(stream);
+                  CHECK(sums.to_host_sync<std::vector>() == std::vector<int>{first, 2});
+              }
+          }));
     CHECK(complaints().empty());
 }
 

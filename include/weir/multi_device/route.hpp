@@ -4,8 +4,8 @@
 // Which way can a copy from one device to another take?
 //
 // Over the link between them where CUDA says that they can reach each other's memory. Otherwise it takes the copy through the
-// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: one that could go
-// over the link may still go through the host if the memory is not open to the other device. Its speed tells.
+// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: where it may go over
+// the link, it may still go through the host if the memory is not open to the other device. Its speed tells.
 //
 // cost:      a question to CUDA.
 // not for:   kernels that use another device's memory: open it ('enable_access_from' of an upstream or a driver_pool).

@@ -51,7 +51,7 @@
 namespace weir {
 inline namespace v0 {
 
-/// A pool of four parts; the recipes are such pools. Members that allocate throw `out_of_memory`, `usage_error` or `cuda_error`.
+/// A pool of four parts; recipes are such pools. Members that allocate throw `out_of_memory`, `usage_error` or `cuda_error`.
 template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
 class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
     using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;
