@@ -180,6 +180,7 @@ inline device_memory& memory_of(int device, peers open) {
     int const device = own.memory.device_number();
     weir::runtime::device_scope const there(device);
     auto options = weir::pool_options{}.device(device).limit(own.limit.limit()).on_leak(weir::leak_action::ignore);
+    own.limit.share();
     options.name(own.pool.name() + " " + tags().name(tag).c_str());
     auto& fresh = own.tags.add(tag, std::make_unique<tagged_memory<counted_pool>>(device, own.limit, options));
     for (int other = 0; other < std::min(most_devices, weir::runtime::device_count()); ++other)
@@ -289,8 +290,8 @@ inline void set_memory_fraction(double fraction, int device) {
     set_limit(wanted);
     try {
         trim(*own, wanted);
-        std::size_t needed = own->limit.held();
-        own->visit([&](counted_pool const& each) { needed += each.suspended_bytes(); });
+        std::size_t needed = 0;
+        own->visit([&](counted_pool const& each) { needed += each.reserved_bytes() + each.suspended_bytes(); });
         if (needed > wanted)
             throw weir::usage_error(
                 weir::text("weir: a limit of ") + weir::base::bytes_text(wanted) +

@@ -186,7 +186,7 @@ WEIR_PLUGIN_API int weir_state(int device, unsigned long long* figures) {
             for (std::size_t i = 0; i < 10; ++i)
                 figures[i] += its[i];
         });
-        figures[4] = own->limit.peak();
+        figures[4] = tags().count() == 0 ? own->pool.peak_reserved_bytes() : own->limit.peak();
         figures[5] = own->limit.limit();
     });
 }

@@ -25,7 +25,7 @@ public:
         std::size_t held = held_.load(std::memory_order_relaxed);
         do {
             std::size_t const most = limit_.load(std::memory_order_relaxed);
-            if (held > most || bytes > most - held)
+            if (is_shared_.load(std::memory_order_relaxed) && (held > most || bytes > most - held))
                 return false;
         } while (!held_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
         return true;
@@ -38,9 +38,15 @@ public:
             ;
     }
     /// The opposite. `again` after a `give` that was in vain does not ask: the bytes never left.
-    void give(std::size_t bytes) noexcept { held_.fetch_sub(bytes, std::memory_order_relaxed); }
+    void give(std::size_t bytes) noexcept {
+        std::size_t held = held_.load(std::memory_order_relaxed);
+        while (!held_.compare_exchange_weak(held, held - (bytes < held ? bytes : held), std::memory_order_relaxed))
+            ;
+    }
     void again(std::size_t bytes) noexcept { held_.fetch_add(bytes, std::memory_order_relaxed); }
 
+    /// From now on several pools share it; a pool alone keeps to its own limit.
+    void share() noexcept { is_shared_.store(true, std::memory_order_relaxed); }
     void set_limit(std::size_t bytes) noexcept { limit_.store(bytes, std::memory_order_relaxed); }
     std::size_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
     std::size_t held() const noexcept { return held_.load(std::memory_order_relaxed); }
@@ -55,6 +61,7 @@ public:
 private:
     std::atomic<std::size_t> limit_;
     std::atomic<std::size_t> held_{0}, peak_{0};
+    std::atomic<bool> is_shared_{false};
 };
 
 } // namespace weir_plugin
