@@ -51,10 +51,7 @@
 namespace weir {
 inline namespace v0 {
 
-/// A pool of four parts: where chunks come from, which bytes of a chunk a block gets, when freed bytes may be handed out again, and
-/// how large the next chunk is. The recipes (`device_pool` and so on) are such pools. Members that allocate throw `out_of_memory`,
-/// `usage_error` or `cuda_error`; a call that fails leaves the pool as it was. `thread_safe` says whether several threads may
-/// call it at once.
+/// A pool of four parts; recipes such as `device_pool` are such pools. A call that fails leaves the pool as it was.
 template <class GivenUpstream, class GivenPlacement, class GivenReuse, class GivenGrowth>
 class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>> {
     using parts = contract::fitting_parts<GivenUpstream, GivenPlacement, GivenReuse, GivenGrowth>;

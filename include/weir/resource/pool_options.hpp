@@ -34,7 +34,7 @@ enum class violation_action : unsigned char {
     abort   ///< the sentence, then std::abort
 };
 
-/// What a pool is told when it is made: its name, limit and device, and what happens where a block is never freed or freed wrongly.
+/// What a pool is told when it is made: its name, limit and device, and what happens if a block is freed wrongly or never.
 /// Each setter returns the options, so that they are written in one line: `pool_options{}.limit(8 * GiB).name("frames")`.
 class pool_options {
 public:
