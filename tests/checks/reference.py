@@ -42,15 +42,14 @@ def made(project, build):
 
 
 def lacks(pages):
-    """Complaint about public names without a page or a line on the namespace's, pages of 'detail', and words not found; ''."""
+    """Complaint about public names without a page or a line on the namespace's, and about words not found; ''."""
     top = ROOT / "include/weir"
     names = set().union(*(at_top(path.read_text()) for path in top.rglob("*.hpp") if "interop" not in path.parts)) - UNSAID
     listed = set(re.findall(r"\w+", re.sub(r"<[^>]+>", "", (pages / "namespaceweir.html").read_text())))
     gone = [name for name in sorted(names) if name not in listed and
             not any((pages / f"{kind}weir_1_1{name.replace('_', '__')}.html").exists() for kind in ("class", "struct"))]
-    private = [path.name for path in pages.glob("*_1_1detail*.html")]
     found = "".join(path.read_text() for path in (pages / "search").glob("pages_*.js")).lower()
-    return "; ".join(filter(None, (gone and f"no page for {gone}", private and f"pages of what users cannot name: {private[:5]}",
+    return "; ".join(filter(None, (gone and f"no page for {gone}",
                                    (lost := [word for word in SEARCHED if word.lower() not in found]) and f"not found: {lost}")))
 
 
