@@ -243,4 +243,20 @@ TEST_CASE("poison: whatever call fails, no block is lost, or handed out under it
         });
     CHECK(calls > 8);
 }
+
+TEST_CASE("poison: a call that fails once at the end leaves no block, and none under its fill") {
+    for (std::uint64_t k = 1; k != 10; ++k) {
+        CAPTURE(k);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        scoped_stream a;
+        weir::device_pool pool;
+        {
+            weir::layer::poison<weir::device_pool&> held(pool);
+            held.deallocate(a, held.allocate(a, 1000), 1000);
+            simulated_cuda::fail_call(k, cudaErrorUnknown, simulated_cuda::lasting::once);
+        }
+        simulated_cuda::clear_faults();
+        CHECK(pool.state().live_blocks == 0);
+    }
+}
 #endif

@@ -10,4 +10,4 @@ using memory = weir::upstream::virtual_memory<>;
 using memory = weir::upstream::device;
 #endif
 
-constexpr bool ordered = weir::driver::unpooled<memory>::stream_ordered;
+inline constexpr bool ordered = weir::driver::unpooled<memory>::stream_ordered;

@@ -12,4 +12,4 @@ using memory = weir::upstream::virtual_memory<>;
 using memory = weir::upstream::device;
 #endif
 
-constexpr std::size_t alignment = weir::interop::nvtx::checked_chunks<memory>::alignment;
+inline constexpr std::size_t alignment = weir::interop::nvtx::checked_chunks<memory>::alignment;

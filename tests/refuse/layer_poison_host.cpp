@@ -9,4 +9,4 @@ using wrapped = weir::host_pool;
 using wrapped = weir::pinned_pool;
 #endif
 
-constexpr bool ordered = weir::layer::poison<wrapped>::stream_ordered;
+inline constexpr bool ordered = weir::layer::poison<wrapped>::stream_ordered;

@@ -31,6 +31,7 @@
 #include <weir/base/size.hpp>
 #include <weir/base/text.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
@@ -88,14 +89,10 @@ public:
     template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit poison(poison_options const& options, Arguments&&... arguments)
         : wrapper(std::in_place, std::forward<Arguments>(arguments)...), options_(options) {}
-    /// Checks what is held, and gives it to the pool.
+    /// Checks what is held, and gives it to the pool. What cannot be waited for stays handed out: the pool's end waits for it.
     ~poison() {
-        try {
-            static_cast<void>(check());
-        } catch (...) { // the device has failed
-        }
-        while (first_ != held_.size())
-            give_first();
+        static_cast<void>(base::try_twice([this] { return static_cast<void>(check()), true; }));
+        static_cast<void>(base::try_twice([this] { return static_cast<void>(release_held()), true; }));
     }
 
     /// As the wrapped pool's, filled. If the pool has no room, what is held goes to it first, which waits.
