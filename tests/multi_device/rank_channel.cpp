@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <support/sentence.hpp>
@@ -128,6 +129,8 @@ TEST_CASE("rank_channel: what is wrong is said") {
         void (*what)(thread_ranks const&, thread_channel&, char const*);
     };
     char const* const numbers = "weir: ranks are numbered from 0 to one less than their count, which is at most 1024";
+    char const* const others = "weir: other ranks named another number of ranks than 3 where they meet, or the file is of "
+                               "something else: give all ranks one number, and each run a file of its own";
     char const* const taken = "weir: there is a rank 0 already: give each thread or process a number of its own, and each run a "
                               "file of its own";
     for (row const& each : {
@@ -136,6 +139,12 @@ TEST_CASE("rank_channel: what is wrong is said") {
              row{numbers, [](auto&, auto&, auto file) { process_channel none(file, -1, 2); }},
              row{taken, [](auto& here, auto&, auto) { thread_channel none(here, 0); }},
              row{taken, [](auto&, auto&, auto file) { process_channel none(file, 0, 2); }},
+             row{others, [](auto&, auto&, auto file) { process_channel none(file, 2, 3); }},
+             row{others,
+                 [](auto&, auto&, auto file) {
+                     std::ofstream(file + std::string(".txt")) << std::string(100'000, 'x'); // somebody's
+                     process_channel none((file + std::string(".txt")).c_str(), 1, 3);
+                 }},
              row{"weir: ranks cannot meet in the file '/nowhere/at/all'; name one in /dev/shm, or on a disk of this machine, that "
                  "all ranks may write",
                  [](auto&, auto&, auto) { process_channel none("/nowhere/at/all", 0, 2); }},
@@ -146,5 +155,17 @@ TEST_CASE("rank_channel: what is wrong is said") {
                  }},
          })
         CHECK(support::sentence_of<weir::usage_error>([&] { each.what(place, first, path.c_str()); }) == each.says);
+    std::string const text = path + ".txt";
+    CHECK(std::ifstream(text, std::ios::ate).tellg() == 100'000); // as it was
+    std::remove(text.c_str());
+    std::remove(path.c_str());
+}
+
+TEST_CASE("rank_channel: a file is never made shorter than other ranks have mapped it") {
+    std::string const path = fresh_path();
+    process_channel const first(path.c_str(), 0, 4);
+    long const before = static_cast<long>(std::ifstream(path, std::ios::ate).tellg());
+    CHECK_THROWS_AS(process_channel(path.c_str(), 1, 2), weir::usage_error);
+    CHECK(std::ifstream(path, std::ios::ate).tellg() == before);
     std::remove(path.c_str());
 }

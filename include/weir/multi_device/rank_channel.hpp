@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <weir/base/error.hpp>
 #include <weir/base/shared.hpp>
@@ -68,7 +69,7 @@ public:
     }
 
 protected:
-    /// Throws usage_error for a number that is none, and one that another rank has.
+    /// Throws usage_error for a number that is none, and one that another rank has, and where others named another count.
     board_channel(detail::rank_board* board, int rank, int ranks, std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {
         attach(board, rank, ranks);
     }
@@ -100,6 +101,11 @@ protected:
 private:
     void attach(detail::rank_board* board, int rank, int ranks) {
         require_rank(rank, ranks);
+        if (!board->meet(ranks))
+            throw usage_error("weir: other ranks named another number of ranks than " +
+                              base::number_text(static_cast<std::size_t>(ranks)) +
+                              " where they meet, or the file is of something else: give all ranks one number, and each run a "
+                              "file of its own");
         if (!board->take(rank))
             throw usage_error("weir: there is a rank " + base::number_text(static_cast<std::size_t>(rank)) +
                               " already: give each thread or process a number of its own, and each run a file of its own");
@@ -159,7 +165,9 @@ class mapped_file {
 public:
     mapped_file(char const* path, std::size_t bytes) : path_(path), bytes_(bytes) {
         int const file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0)
+        struct stat now {};
+        if (file >= 0 && fstat(file, &now) == 0 && // never shorter: others may have mapped it
+            (static_cast<std::size_t>(now.st_size) >= bytes || ftruncate(file, static_cast<off_t>(bytes)) == 0))
             at_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         if (file >= 0)
             close(file);
@@ -186,8 +194,8 @@ private:
 class process_channel : private detail::mapped_file, public board_channel {
 public:
     /// `path`: a file in which the ranks meet, such as one in /dev/shm; all name the same one, and each run another. It need
-    /// not be there. Rank 0 removes its name after the first exchange. Throws usage_error if it cannot be had or the rank is
-    /// taken.
+    /// not be there. Rank 0 removes its name after the first exchange. Throws usage_error if it cannot be had, the rank is
+    /// taken, or others named another number of ranks.
     process_channel(char const* path, int rank, int ranks, std::uint64_t deadline_ns = usual_deadline_ns)
         : mapped_file(path, (require_rank(rank, ranks), detail::rank_board::bytes(ranks))),
           board_channel(static_cast<detail::rank_board*>(mapped_file::data()), rank, ranks, deadline_ns) {}

@@ -34,6 +34,14 @@ public:
         return sizeof(rank_board) + static_cast<std::size_t>(ranks) * sizeof(slot);
     }
 
+    /// Notes that so many ranks meet here. False if somebody said another number, or this is no board.
+    bool meet(int ranks) noexcept {
+        std::uint64_t const wanted = mark + static_cast<std::uint64_t>(ranks);
+        std::uint64_t said = 0;
+        while (said == 0 && !ranks_.compare_exchange_weak(said, wanted, base::memory_order_acq_rel)) {
+        }
+        return said == 0 || said == wanted;
+    }
     /// Makes a rank this caller's. False if somebody has it.
     bool take(int rank) noexcept { return slots()[rank].taken.exchange(1, base::memory_order_acq_rel) == 0; }
 
@@ -90,7 +98,10 @@ private:
     slot* slots() noexcept { return reinterpret_cast<slot*>(this + 1); }
     slot const* slots() const noexcept { return reinterpret_cast<slot const*>(this + 1); }
 
+    static constexpr std::uint64_t mark = 0x7765697200000000u; // "weir"
+
     alignas(64) base::atomic<std::uint64_t> verdict_;
+    base::atomic<std::uint64_t> ranks_; // how many, and the mark
 };
 
 } // namespace multi_device::detail
