@@ -72,7 +72,7 @@ struct talkative : weir::resource::pool_base<talkative> {
 };
 
 struct failing : weir::resource::pool_base<failing> {
-    static constexpr std::size_t default_alignment = 64;
+    [[maybe_unused]] static constexpr std::size_t default_alignment = 64; // what 'allocate' asks for, which nothing here calls
     weir::memory_report state() const { return bounded().state(); }
     void examine(weir::memory_report&) const { throw std::bad_alloc(); }
 };

@@ -62,7 +62,7 @@ public:
     /// As the wrapped pool's. Throws std::bad_alloc, too, if the host has no memory for the note.
     [[nodiscard]] void* try_allocate(stream_ref stream, std::size_t bytes,
                                      std::size_t alignment = wrapper::default_alignment) {
-        return try_allocate_at(call_site{}, stream, bytes, alignment);
+        return try_allocate_at(call_site::unknown(), stream, bytes, alignment);
     }
     /// The same, for the line `where`, which the tool shows.
     [[nodiscard]] void* try_allocate_at(call_site const& where, stream_ref stream, std::size_t bytes,
