@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds the test programs of one preset and runs them.
 
-usage: programs.py PRESET [--figures] [--threads] [--part K] [--without PROGRAM,...] [PROGRAM...]
+usage: programs.py PRESET [--figures] [--short] [--threads] [--part K] [--without PROGRAM,...] [PROGRAM...]
 
 All of them, or the named ones: a program has the name of its folder of tests/. Prints a line a program, adds up
 doctest's cases, and closes with 'N passed, N failed'.
   --figures  fails unless there are as many cases and assertions as the project promises
+  --short    sets WEIR_QUICK: campaigns and sweeps run in short
   --threads  only the files of tests in which threads are started
   --part K   every K-th program, others at another commit
 """
@@ -127,7 +128,7 @@ def asked(arguments):
     """What a command line asks for; SystemExit if it cannot be read."""
     parser = argparse.ArgumentParser(prog="programs.py")
     parser.add_argument("preset")
-    for flag in ("--figures", "--threads"):
+    for flag in ("--figures", "--short", "--threads"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--without", default="")
@@ -137,6 +138,8 @@ def asked(arguments):
 
 def main():
     options = asked(sys.argv[1:])
+    if options.short:
+        os.environ["WEIR_QUICK"] = "1"
     extra = [f"-DWEIR_THREADS_ONLY={'ON' if options.threads else 'OFF'}"]
     complaint = configure(options.preset, extra)
     names = [] if complaint else programs(options.preset)
