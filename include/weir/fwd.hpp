@@ -70,7 +70,7 @@ class span;
 template <class Pool>
 class from_pool;
 template <class Upstream>
-class recorded;
+class recorded; // defined in <weir/trace.hpp>
 } // namespace upstream
 
 namespace identity {
@@ -91,7 +91,7 @@ template <class Identity = identity::checked, class Handover = handover::grow_fi
           class Tuning = stream_ordered_tuning>
 struct stream_ordered;
 template <class Rule>
-struct recorded;
+struct recorded; // defined in <weir/trace.hpp>
 } // namespace reuse
 
 namespace growth {
@@ -121,7 +121,7 @@ template <class Upstream = upstream::device>
 class unpooled;
 } // namespace driver
 template <class Pool, class Placement = placement::best_fit<>>
-class graph_memory;
+class graph_memory; // defined in <weir/graph/graph_memory.hpp>
 template <class Pool>
 class scope;
 
@@ -141,7 +141,7 @@ struct nodes;
 using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
 using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
 using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
-class recorded_device_pool;
+class recorded_device_pool; // defined in <weir/trace.hpp>
 using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
 using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
 using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;
@@ -162,14 +162,14 @@ class sized;
 template <class Pool>
 class synchronized;
 template <class Pool>
-class record;
+class record; // defined in <weir/trace.hpp>
 template <class Pool>
 class poison;
 template <class Pool, class Handler>
 class failure_handler;
 } // namespace layer
 
-namespace trace {
+namespace trace { // defined in <weir/trace.hpp>
 class recorder;
 } // namespace trace
 
@@ -258,7 +258,7 @@ class sleep_group;
 } // namespace stable
 class stable_buffer;
 template <class T>
-class stable_vector;
+class stable_vector; // defined, as the one above, in <weir/stable.hpp>
 
 } // namespace v0
 } // namespace weir

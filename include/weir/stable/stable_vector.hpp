@@ -16,7 +16,8 @@
 // invariant: T is trivially copyable; data() does not change; a vector that was moved from is empty.
 // invariant: a member that throws leaves the vector as it was; 'assign' may have begun to copy.
 // order:     memory that was added is there at once, for work on any stream. What 'shrink' and the end give back is used by
-//            nobody else before the work is over that is on the vector's stream by then, or on streams of 'used_on'.
+//            nobody else before the work is over that is on the vector's stream by then, or on streams of 'used_on'. So a
+//            vector ends before its stream, or 'set_stream' moves it to another one; the page_pool may end before or after.
 // cost:      'append(n)' within the capacity: a compare and an addition. Beyond: see page_pool. A vector holds whole pages.
 // not for:   many short vectors: see device_vector. Memory that must be cudaMalloc's (see upstream::virtual_memory).
 
