@@ -52,18 +52,19 @@ struct stage {
     weir::pool_ref<weir::memory_space::device> pool;
     weir::stream_ref stream;
     std::size_t count; // of layers
-    numbers_of weights{pool, stream, std::vector<float>(count * columns, 0.5f)};
-    numbers_of gradients{pool, stream, std::vector<float>(count * columns)};
+    numbers_of weights, gradients;
     std::vector<numbers_of> inputs{}; // of each batch that is on its way
+    stage(int number, pool_of& memory, weir::stream_ref on, std::size_t some)
+        : device(number), pool(memory), stream(on), count(some), weights(pool, stream, std::vector<float>(some * columns, 0.5f)),
+          gradients(pool, stream, std::vector<float>(some * columns)) {}
 
-    // What the last layer gives.
-    numbers_of go_forward() {
+    numbers_of go_forward() { // what the last layer gives
         numbers_of here(pool, stream, inputs.back()), next(pool, stream, numbers);
         for (std::size_t layer = 0; layer != count; ++layer, std::swap(here, next))
             each(numbers, forward{next.data(), here.data(), weights.data() + layer * columns});
         return here;
     }
-    // The slopes by the input of the last batch but those that have gone back; 'slopes': by what the last layer gave.
+    // The slopes by the input of the last batch that is here; 'slopes': by what the last layer gave.
     numbers_of go_back(numbers_of slopes, bool is_last) {
         numbers_of values(pool, stream, inputs.back()); // what each layer gets
         inputs.pop_back();
@@ -124,7 +125,7 @@ int main() try {
         per_device<pool_of> pools;
         std::vector<stage> stages;
         for (std::size_t d = 0, all = std::size_t(count); d != all; ++d)
-            stages.push_back({int(d), pools[int(d)], streams[int(d)], layers * (d + 1) / all - layers * d / all});
+            stages.emplace_back(int(d), pools[int(d)], streams[int(d)], layers * (d + 1) / all - layers * d / all);
         step(stages), streams.synchronize(); // warms up
         auto const begin = std::chrono::steady_clock::now();
         for (std::size_t i = 0; i != steps; ++i)
