@@ -611,7 +611,8 @@ TEST_CASE("collective_pool: where one rank's host has no memory no rank has grow
         std::array<std::size_t, 2> held{};
         ranks.run([&](multi_device::rank_channel const& at) {
             auto const rank = static_cast<std::size_t>(at.rank());
-            support::patient_channel channel(place, at.rank(), 10'000'000); // a rank that stays away ends the test
+            std::atomic<int> nobody{0};
+            support::patient_channel channel(place, at.rank(), nobody, INT_MAX);
             pool_type pool(channel, weir::pool_options{}.device(static_cast<int>(rank) % here.count));
             try {
                 support::failing_new const soon(rank == 1 ? failures : -1);

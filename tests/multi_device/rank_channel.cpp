@@ -3,6 +3,7 @@
 #include "processes.hpp"
 #include "ranks.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <doctest/doctest.h>
@@ -78,7 +79,8 @@ TEST_CASE("rank_channel: a rank that never comes is named to all, and to itself 
         CHECK(channel.exchange(&own, sizeof own, all) == answer); // at once, as the channel is of no use any more
     });
     CHECK(said == std::vector<int>{1, 1});
-    support::patient_channel late(here.place(), 1, 0);
+    std::atomic<int> waiting{0};
+    support::patient_channel late(here.place(), 1, waiting, 0);
     unsigned own = 0, all[3];
     CHECK(late.exchange(&own, sizeof own, all) == 1);
 }

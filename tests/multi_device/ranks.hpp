@@ -3,6 +3,8 @@
 
 // Ranks that are threads, and a deadline that no clock decides: who waits for a rank that the test says will not come gives up.
 
+#include <atomic>
+#include <climits>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -15,27 +17,30 @@
 
 namespace support {
 
-/// Gives up after `most_turns` looks; UINT64_MAX: never.
+/// Gives up once `last` ranks wait in vain, which have all given what is theirs then; INT_MAX: never.
 class patient_channel : public weir::multi_device::thread_channel {
 public:
-    patient_channel(weir::multi_device::thread_ranks const& place, int rank, std::uint64_t most_turns)
-        : thread_channel(place, rank), most_turns_(most_turns) {}
+    patient_channel(weir::multi_device::thread_ranks const& place, int rank, std::atomic<int>& waiting, int last)
+        : thread_channel(place, rank), waiting_(waiting), last_(last) {}
 
 protected:
     bool waits(std::uint64_t turns) override {
+        if (turns == 0)
+            ++waiting_;
         sched_yield();
-        return turns < most_turns_;
+        return waiting_ < last_;
     }
 
 private:
-    std::uint64_t most_turns_;
+    std::atomic<int>& waiting_;
+    int last_;
 };
 
 class ranks {
 public:
     explicit ranks(int count) : place_(count) {}
 
-    /// This rank does not come. The others give up: the last number that comes after all others have arrived.
+    /// This rank does not come. The others give up once all of them wait.
     void absent(int rank) { absent_.insert(rank); }
     weir::multi_device::thread_ranks const& place() const { return place_; }
 
@@ -43,13 +48,14 @@ public:
     template <class Body>
     void run(Body const& body) {
         std::vector<std::thread> threads;
+        std::atomic<int> waiting{0};
         std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(place_.size()));
         for (int each = 0; each < place_.size(); ++each)
             if (absent_.count(each) == 0)
                 threads.emplace_back([&, each] {
                     try {
-                        // Where a rank is missing, any number of turns is too many.
-                        patient_channel channel(place_, each, absent_.empty() ? UINT64_MAX : 20);
+                        patient_channel channel(place_, each, waiting,
+                                                absent_.empty() ? INT_MAX : place_.size() - static_cast<int>(absent_.size()));
                         body(channel);
                     } catch (...) {
                         thrown[static_cast<std::size_t>(each)] = std::current_exception();
