@@ -331,7 +331,7 @@ std::string as_table(std::vector<idle_report> const& reports) {
     for (idle_report const& each : reports) {
         if (each.over_time.empty())
             continue;
-        out += "  free in " + each.who + " when it held most, " + in_bytes(each.peak_held_bytes) + ": " + in_bytes(each.at_peak.all());
+        out += "  free in " + printable(each.who) + " when it held most, " + in_bytes(each.peak_held_bytes) + ": " + in_bytes(each.at_peak.all());
         for (std::size_t i = 0; i < causes; ++i)
             if (each.at_peak.of[i] != 0)
                 out += "; " + std::string(name_of(static_cast<cause>(i))) + " " + in_bytes(each.at_peak.of[i]);

@@ -49,14 +49,14 @@ double overhead(trace const& trace, result const& result) {
 
 std::string as_table(comparison const& comparison, device_facts const& device) {
     trace const& what = *comparison.what;
-    std::string const head = what.name + ": " + with_commas(what.events.size()) + " events on " +
+    std::string const head = printable(what.name) + ": " + with_commas(what.events.size()) + " events on " +
                              std::to_string(what.streams) + (what.streams == 1 ? " stream, " : " streams, ") +
                              in_bytes(what.peak_requested_bytes) + " requested at the peak; on " +
                              device.name + "\n\n";
     std::vector<row> rows{
         {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "calls that wait", "failures"}};
     if (what.held)
-        rows.push_back({what.held->who, in_bytes(what.held->peak_bytes), with_digits(overhead(what, what.held->peak_bytes), 3), "-", "-",
+        rows.push_back({printable(what.held->who), in_bytes(what.held->peak_bytes), with_digits(overhead(what, what.held->peak_bytes), 3), "-", "-",
                         "-", "-"});
     for (result const& r : comparison.results)
         rows.push_back({std::string(r.pool->name), in_bytes(r.peak.reserved_bytes),
