@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "report.hpp"
 
+#include "lives.hpp"
 #include "text.hpp"
 #include <algorithm>
 #include <array>
@@ -64,6 +65,20 @@ std::string as_table(comparison const& comparison, device_facts const& device) {
                         r.ns_per_operation ? with_digits(*r.ns_per_operation, 0) : "-",
                         with_commas(r.driver_calls), with_commas(r.waiting_calls), with_commas(r.failures)});
     return head + laid_out(rows);
+}
+
+std::string holders_text(trace const& what) {
+    if (!what.of || what.of->what.frames.empty())
+        return "";
+    constexpr std::size_t enough = 3;
+    peak_holders const all = holders_of(*what.of);
+    std::string out;
+    for (std::size_t i = 0; i < all.sites.size() && i < enough; ++i) {
+        holder const& each = all.sites[i];
+        out += "  at the peak " + in_bytes(each.bytes) + " (" + all.part(each) + ") in " + with_commas(each.blocks) +
+               (each.blocks == 1 ? " block" : " blocks") + " held by " + printable(each.site) + '\n';
+    }
+    return out;
 }
 
 std::string footnotes(run_options const& options) {
