@@ -133,7 +133,7 @@ std::vector<site_change> changes_between(trace const& before, trace const& after
 }
 
 std::string as_table(std::vector<site_change> const& changes, trace const& before, trace const& after, std::size_t most) {
-    std::string out = after.name + " beside " + before.name + ": " + in_bytes(after.peak_requested_bytes) + " requested at the peak, " +
+    std::string out = printable(after.name) + " beside " + printable(before.name) + ": " + in_bytes(after.peak_requested_bytes) + " requested at the peak, " +
                       in_bytes(before.peak_requested_bytes) + " before (" +
                       signed_bytes(before.peak_requested_bytes, after.peak_requested_bytes) + ")\n\n";
     std::array<std::size_t, 7> width{};
@@ -148,7 +148,7 @@ std::string as_table(std::vector<site_change> const& changes, trace const& befor
         out += " ";
         for (std::size_t i = 0; i < width.size(); ++i)
             out += " " + std::string(width[i] - rows[r][i].size() + 1, ' ') + rows[r][i];
-        out += "  " + (r == 0 ? "allocated by" : changes[r - 1].site) + '\n';
+        out += "  " + (r == 0 ? "allocated by" : printable(changes[r - 1].site)) + '\n';
     }
     std::string const rest = left_out(changes, most);
     return out + (rest.empty() ? "" : "  " + rest + '\n');

@@ -6,8 +6,19 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <weir/recipes/recorded_device_pool.hpp>
+#include <weir/growth/by_holes.hpp>
+#include <weir/growth/geometric.hpp>
+#include <weir/growth/paged.hpp>
+#include <weir/layer/record.hpp>
+#include <weir/pool/pool.hpp>
+#include <weir/recipes/general_placement.hpp>
+#include <weir/resource/pool_options.hpp>
+#include <weir/reuse/recorded_rule.hpp>
+#include <weir/reuse/stream_ordered.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/trace/recorder.hpp>
+#include <weir/upstream/recorded.hpp>
+#include <weir/upstream/virtual_memory.hpp>
 
 namespace replay {
 namespace {
@@ -248,6 +259,12 @@ idle_bytes idle_meter::now() const {
     return out;
 }
 
+// recorded_device_pool's parts. Not the recipe itself: weir_pools.cpp has the recipes as another version of weir, and a program
+// has those of one.
+using recorded_pool = weir::layer::record<
+    weir::pool<weir::upstream::recorded<weir::upstream::virtual_memory<>>, weir::recipes::general_placement,
+               weir::reuse::recorded<weir::reuse::stream_ordered<>>, weir::growth::by_holes<>>>;
+
 idle_report idle_of_replay(trace const& what, std::size_t limit_bytes, progress_function const& progress) {
     own_streams const streams(what.streams);
     std::unordered_map<std::uint64_t, std::uint64_t> numbers;
@@ -255,7 +272,8 @@ idle_report idle_of_replay(trace const& what, std::size_t limit_bytes, progress_
         numbers[reinterpret_cast<std::uint64_t>(streams.handles[i])] = i;
     idle_columns out("device_pool", what.microseconds.back());
     weir::trace::recorder tape;
-    weir::recorded_device_pool pool(tape, weir::pool_options{}.limit(limit_bytes).name("device_pool"));
+    recorded_pool pool(tape, weir::upstream::recorded(tape, weir::upstream::virtual_memory<>()),
+                       weir::pool_options{}.limit(limit_bytes).name("device_pool"));
     tape.start();
     std::vector<void*> blocks(what.blocks, nullptr);
     constexpr std::size_t often = 4096; // events or parts of the time
@@ -313,7 +331,7 @@ std::string as_table(std::vector<idle_report> const& reports) {
     for (idle_report const& each : reports) {
         if (each.over_time.empty())
             continue;
-        out += "  free in " + each.who + " when it held most, " + in_bytes(each.peak_held_bytes) + ": " + in_bytes(each.at_peak.all());
+        out += "  free in " + printable(each.who) + " when it held most, " + in_bytes(each.peak_held_bytes) + ": " + in_bytes(each.at_peak.all());
         for (std::size_t i = 0; i < causes; ++i)
             if (each.at_peak.of[i] != 0)
                 out += "; " + std::string(name_of(static_cast<cause>(i))) + " " + in_bytes(each.at_peak.of[i]);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lives.hpp"
 
+#include "text.hpp"
+#include <algorithm>
 #include <cstddef>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 namespace replay {
 
@@ -44,6 +48,61 @@ std::string site_text(program const& of, std::uint32_t site) {
     file = file.substr(file.find_last_of('/') + 1);
     std::string const function = frame.function.c_str();
     return file.empty() ? function : file + ":" + std::to_string(frame.line) + (function.empty() ? "" : ", " + function);
+}
+
+std::string peak_holders::part(holder const& of) const {
+    return with_digits(100 * static_cast<double>(of.bytes) / static_cast<double>(std::max<std::uint64_t>(bytes, 1)), 1) + " %";
+}
+
+peak_holders holders_of(program const& of) {
+    struct held {
+        std::uint64_t bytes = 0, blocks = 0;
+    };
+    std::unordered_map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> live; // by address: bytes, site
+    std::unordered_map<std::uint32_t, held> now;
+    peak_holders out;
+    std::uint64_t most = 0;
+    std::size_t peak_at = 0;
+    auto const visit = [&](std::size_t end, bool looks_for_peak) {
+        live.clear();
+        now.clear();
+        out.bytes = 0;
+        for (std::size_t i = 0; i < end; ++i) {
+            event const& each = of.what.events[i];
+            if (each.kind != event_kind::allocate && each.kind != event_kind::free)
+                continue;
+            if (auto const found = live.find(each.address); found != live.end()) {
+                held& own = now[found->second.second];
+                own.bytes -= found->second.first;
+                --own.blocks;
+                out.bytes -= found->second.first;
+                live.erase(found);
+            }
+            if (each.kind == event_kind::free)
+                continue;
+            live[each.address] = {each.bytes, each.site};
+            now[each.site].bytes += each.bytes;
+            ++now[each.site].blocks;
+            out.bytes += each.bytes;
+            if (looks_for_peak && out.bytes > most) {
+                most = out.bytes;
+                peak_at = i + 1;
+            }
+        }
+    };
+    visit(of.what.events.size(), true);
+    visit(peak_at, false);
+    std::map<std::string, held> by_site; // of one line there may be several numbers, with other callers
+    for (auto const& [site, own] : now) {
+        held& to = by_site[site_text(of, site)];
+        to.bytes += own.bytes;
+        to.blocks += own.blocks;
+    }
+    for (auto const& [site, own] : by_site)
+        if (own.blocks != 0)
+            out.sites.push_back({site, own.bytes, own.blocks});
+    std::stable_sort(out.sites.begin(), out.sites.end(), [](holder const& a, holder const& b) { return a.bytes > b.bytes; });
+    return out;
 }
 
 } // namespace replay

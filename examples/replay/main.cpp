@@ -59,7 +59,7 @@ struct arguments {
 };
 
 void say(std::exception const& error) {
-    std::fprintf(stderr, "replay: %s\n", error.what());
+    std::fprintf(stderr, "replay: %s\n", printable(error.what()).c_str());
 }
 
 /// Whether all that was printed went out; a sentence on stderr where it did not.
@@ -160,7 +160,7 @@ std::vector<trace> traces_from(std::vector<std::string> const& paths) {
         try {
             out.push_back(read_trace(path));
             if (!out.back().remark.empty())
-                std::fprintf(stderr, "replay: %s: %s\n", path.c_str(), out.back().remark.c_str());
+                std::fprintf(stderr, "replay: %s: %s\n", printable(path).c_str(), printable(out.back().remark).c_str());
         } catch (bad_input const& error) {
             say(error);
         } catch (std::bad_alloc const&) {
@@ -185,12 +185,12 @@ void add_idle(comparison& to, arguments const& arguments, progress_bar& progress
     to.idle.push_back(idle_of_recording(*to.what));
     if (!looks_at_idle(arguments))
         return;
-    progress.begin(to.what->name + ": free memory");
+    progress.begin(printable(to.what->name) + ": free memory");
     try {
         to.idle.push_back(idle_of_replay(*to.what, arguments.run.limit_bytes, [&](double part) { progress.show(part); }));
     } catch (std::exception const& error) {
         progress.wipe();
-        std::fprintf(stderr, "replay: why memory is free in %s could not be seen: %s\n", to.what->name.c_str(), error.what());
+        std::fprintf(stderr, "replay: why memory is free in %s could not be seen: %s\n", printable(to.what->name).c_str(), error.what());
     }
     progress.end();
 }
@@ -200,13 +200,13 @@ void add_idle(comparison& to, arguments const& arguments, progress_bar& progress
 comparison replay_all(trace const& trace, arguments const& arguments, progress_bar& progress) {
     comparison out{&trace, {}};
     for (contender const* const pool : arguments.pools) {
-        progress.begin(trace.name + ": " + std::string(pool->name));
+        progress.begin(printable(trace.name) + ": " + std::string(pool->name));
         try {
             out.results.push_back(
                 run(*pool, trace, arguments.run, [&](double part) { progress.show(part); }));
         } catch (std::exception const& error) {
             progress.wipe();
-            std::fprintf(stderr, "replay: %s on %s broke off: %s\n", pool->name.data(), trace.name.c_str(),
+            std::fprintf(stderr, "replay: %s on %s broke off: %s\n", pool->name.data(), printable(trace.name).c_str(),
                          error.what());
         }
         progress.end();
@@ -245,11 +245,11 @@ int say_what_fits(arguments const& arguments) {
     progress_bar progress(traces.size() * arguments.pools.size());
     for (trace const& each : traces)
         for (contender const* const pool : arguments.pools) {
-            progress.begin(each.name + ": the least for " + std::string(pool->name));
+            progress.begin(printable(each.name) + ": the least for " + std::string(pool->name));
             std::uint64_t const least = least_limit(*pool, each, [&](double part) { progress.show(part); });
             progress.end();
             progress.wipe();
-            std::printf("%s through %s: %s\n", each.name.c_str(), pool->name.data(), fit_text(least, arguments.fits_bytes).c_str());
+            std::printf("%s through %s: %s\n", printable(each.name).c_str(), pool->name.data(), fit_text(least, arguments.fits_bytes).c_str());
         }
     return !was_said() ? failed : traces.size() < arguments.traces.size() ? unusable : success;
 }
@@ -282,7 +282,7 @@ int compare(arguments arguments) {
     for (trace const& each : traces) {
         comparison& done = comparisons.emplace_back(replay_all(each, arguments, progress));
         all_well = all_well && done.results.size() == arguments.pools.size();
-        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + as_table(done.idle) + '\n').c_str(), stdout);
+        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + holders_text(each) + as_table(done.idle) + '\n').c_str(), stdout);
         if (before) {
             std::vector<site_change> const changes = changes_between(*before, each);
             done.beside = as_card(changes, *before, each, on_page);

@@ -3,10 +3,7 @@
 #include "page_parts.hpp"
 #include "program.hpp"
 #include "text.hpp"
-#include <algorithm>
 #include <array>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 // What a recording says beside its allocations and frees: who holds the peak, how long blocks live, and where they lie.
@@ -14,60 +11,17 @@
 namespace replay {
 namespace {
 
-using weir::trace::event;
-using weir::trace::event_kind;
-
 /// Who holds what was live when most was.
 std::string holders(program const& of) {
-    struct held {
-        std::uint64_t bytes = 0, blocks = 0;
-    };
-    std::unordered_map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> live;
-    std::unordered_map<std::uint32_t, held> now;
-    std::uint64_t all = 0, most = 0;
-    std::size_t peak_at = 0;
-    auto const visit = [&](std::size_t end, bool looks_for_peak) {
-        live.clear();
-        now.clear();
-        all = 0;
-        for (std::size_t i = 0; i < end; ++i) {
-            event const& each = of.what.events[i];
-            if (each.kind != event_kind::allocate && each.kind != event_kind::free)
-                continue;
-            if (auto const found = live.find(each.address); found != live.end()) {
-                held& own = now[found->second.second];
-                own.bytes -= found->second.first;
-                --own.blocks;
-                all -= found->second.first;
-                live.erase(found);
-            }
-            if (each.kind == event_kind::free)
-                continue;
-            live[each.address] = {each.bytes, each.site};
-            now[each.site].bytes += each.bytes;
-            ++now[each.site].blocks;
-            all += each.bytes;
-            if (looks_for_peak && all > most) {
-                most = all;
-                peak_at = i + 1;
-            }
-        }
-    };
-    visit(of.what.events.size(), true);
-    visit(peak_at, false);
-    std::vector<std::pair<std::uint32_t, held>> rows(now.begin(), now.end());
-    std::sort(rows.begin(), rows.end(), [](auto const& a, auto const& b) {
-        return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes : a.first < b.first;
-    });
+    peak_holders const all = holders_of(of);
     std::string out = "<div class=\"card scroll\"><h3>Who holds the peak</h3><table><thead><tr><th scope=\"col\">allocated "
                       "by</th><th scope=\"col\">live then</th><th scope=\"col\">of the peak</th><th "
                       "scope=\"col\">blocks</th></tr></thead><tbody>\n";
     constexpr std::size_t enough = 20;
-    for (std::size_t i = 0; i < rows.size() && i < enough && rows[i].second.blocks != 0; ++i)
-        out += "<tr><th scope=\"row\"><code>" + escaped(site_text(of, rows[i].first)) + "</code></th><td data-name=\"live then\">" +
-               in_bytes(rows[i].second.bytes) + "</td><td data-name=\"of the peak\">" +
-               with_digits(100 * static_cast<double>(rows[i].second.bytes) / static_cast<double>(std::max<std::uint64_t>(all, 1)), 1) +
-               " %</td><td data-name=\"blocks\">" + with_commas(rows[i].second.blocks) + "</td></tr>\n";
+    for (std::size_t i = 0; i < all.sites.size() && i < enough; ++i)
+        out += "<tr><th scope=\"row\"><code>" + escaped(all.sites[i].site) + "</code></th><td data-name=\"live then\">" +
+               in_bytes(all.sites[i].bytes) + "</td><td data-name=\"of the peak\">" + all.part(all.sites[i]) +
+               "</td><td data-name=\"blocks\">" + with_commas(all.sites[i].blocks) + "</td></tr>\n";
     return out + "</tbody></table></div>\n";
 }
 

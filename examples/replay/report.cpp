@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "report.hpp"
 
+#include "lives.hpp"
 #include "text.hpp"
 #include <algorithm>
 #include <array>
@@ -49,14 +50,14 @@ double overhead(trace const& trace, result const& result) {
 
 std::string as_table(comparison const& comparison, device_facts const& device) {
     trace const& what = *comparison.what;
-    std::string const head = what.name + ": " + with_commas(what.events.size()) + " events on " +
+    std::string const head = printable(what.name) + ": " + with_commas(what.events.size()) + " events on " +
                              std::to_string(what.streams) + (what.streams == 1 ? " stream, " : " streams, ") +
                              in_bytes(what.peak_requested_bytes) + " requested at the peak; on " +
                              device.name + "\n\n";
     std::vector<row> rows{
         {"pool", "peak reserved", "/ requested", "ns per operation", "driver calls", "calls that wait", "failures"}};
     if (what.held)
-        rows.push_back({what.held->who, in_bytes(what.held->peak_bytes), with_digits(overhead(what, what.held->peak_bytes), 3), "-", "-",
+        rows.push_back({printable(what.held->who), in_bytes(what.held->peak_bytes), with_digits(overhead(what, what.held->peak_bytes), 3), "-", "-",
                         "-", "-"});
     for (result const& r : comparison.results)
         rows.push_back({std::string(r.pool->name), in_bytes(r.peak.reserved_bytes),
@@ -64,6 +65,20 @@ std::string as_table(comparison const& comparison, device_facts const& device) {
                         r.ns_per_operation ? with_digits(*r.ns_per_operation, 0) : "-",
                         with_commas(r.driver_calls), with_commas(r.waiting_calls), with_commas(r.failures)});
     return head + laid_out(rows);
+}
+
+std::string holders_text(trace const& what) {
+    if (!what.of || what.of->what.frames.empty())
+        return "";
+    constexpr std::size_t enough = 3;
+    peak_holders const all = holders_of(*what.of);
+    std::string out;
+    for (std::size_t i = 0; i < all.sites.size() && i < enough; ++i) {
+        holder const& each = all.sites[i];
+        out += "  at the peak " + in_bytes(each.bytes) + " (" + all.part(each) + ") in " + with_commas(each.blocks) +
+               (each.blocks == 1 ? " block" : " blocks") + " held by " + printable(each.site) + '\n';
+    }
+    return out;
 }
 
 std::string footnotes(run_options const& options) {

@@ -26,6 +26,9 @@ double overhead(trace const& trace, std::uint64_t reserved_bytes);
 /// A table for people.
 std::string as_table(comparison const& comparison, device_facts const& device);
 
+/// Who held most at the peak, a line for each of the first three; "" for a trace that names no call site.
+std::string holders_text(trace const& what);
+
 /// What the table's columns mean.
 std::string footnotes(run_options const& options);
 

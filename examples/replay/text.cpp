@@ -55,6 +55,22 @@ std::size_t character_bytes(std::string_view text) {
     return bytes;
 }
 
+std::string printable(std::string_view text) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        std::size_t const bytes = character_bytes(text.substr(at));
+        std::string_view const character = text.substr(at, bytes ? bytes : 1);
+        at += character.size();
+        bool const obeyed = bytes == 0 || character < " " || character == "\x7f" || (character >= "\u0080" && character < "\u00a0");
+        if (!obeyed)
+            out += character;
+        for (char const each : obeyed ? character : std::string_view())
+            out += {'\\', 'x', digits[static_cast<unsigned char>(each) / 16], digits[static_cast<unsigned char>(each) % 16]};
+    }
+    return out;
+}
+
 std::string first_lines(std::string const& text, std::size_t most) {
     std::size_t end = 0;
     for (; most != 0 && end < text.size(); --most)

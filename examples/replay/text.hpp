@@ -22,6 +22,10 @@ std::string with_digits(double number, int digits);
 /// The bytes of the UTF-8 character that `text` begins with; 0: there is none.
 std::size_t character_bytes(std::string_view text);
 
+/// For a terminal: what it would obey rather than show (control characters, what is no UTF-8) as '\x1b'. Text of a file that
+/// somebody else wrote goes through it.
+std::string printable(std::string_view text);
+
 /// The first `most` lines of a text, and how many are left out where there are more.
 std::string first_lines(std::string const& text, std::size_t most);
 

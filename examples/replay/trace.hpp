@@ -15,6 +15,7 @@
 // cost:      about 100 ns a row; the whole file is in memory while it is read.
 // not for:   mending traces: a bad one is refused, with its file, its line and what to do.
 
+#include "text.hpp"
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,10 +27,10 @@
 
 namespace replay {
 
-/// What the user gave us cannot be used. The text is a sentence that says what to do.
+/// What the user gave us cannot be used. The text is a sentence that says what to do; it may quote the file.
 class bad_input : public std::runtime_error {
 public:
-    using std::runtime_error::runtime_error;
+    explicit bad_input(std::string const& sentence) : std::runtime_error(printable(sentence)) {}
 };
 
 /// One allocation or free. Blocks and streams are numbered from 0, in the order of their first appearance.

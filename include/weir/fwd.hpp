@@ -132,6 +132,7 @@ class pool_of;
 struct device;
 struct promised_device;
 struct compact_device;
+struct recorded_device;
 struct pinned;
 struct managed;
 struct host;
@@ -141,7 +142,7 @@ struct nodes;
 using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
 using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
 using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
-class recorded_device_pool; // defined in <weir/trace.hpp>
+using recorded_device_pool = recipes::pool_of<recipes::recorded_device, WEIR_GUARD>; // defined in <weir/trace.hpp>
 using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
 using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
 using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;

@@ -62,6 +62,8 @@ MISTAKES = [
     ("mirror", {"tests/pool/pool.cpp": LICENCE}, "no TEST_CASE"),
     ("mirror", {"tests/pool/pool.cpp": LICENCE + 'TEST_CASE("binds") {}\n'}, "do not begin"),
     ("mirror", {"include/weir/layer/size.hpp": HEAD, "tests/layer/size.cpp": LICENCE + 'TEST_CASE("size: x") {}\n'}, "same file name"),
+    ("mirror", {"include/weir/recipes/new_pool.hpp": HEAD, "include/weir/fwd.hpp": "using new_pool = int;\n",
+                "tests/contract/recipes.cpp": "#define WEIR_TEST_RECIPES \\\n    weir::old_pool\n"}, "recipes.cpp: new_pool"),
     ("names", {"include/weir/base/size.hpp": HEAD + "namespace weir {\ninline namespace v0 {\n" +
                "".join(f"struct one{number};\n" for number in range(71)) + "} // namespace v0\n} // namespace weir\n"}, "71, more"),
     ("names", {"include/weir/base/size.hpp": HEAD + "".join(f"using has_{number} = int;\n" for number in range(41))}, "41, more"),

@@ -7,7 +7,7 @@ usage: mirror.py [ROOT]
 include/weir/<folder>/<stem>.hpp is tested in tests/<folder>/<stem>.cpp (or .cu), whose cases begin with
 '<stem>:'. What lies in a folder within a folder may be tested so, or by the tests of the part whose folder it is; so may a
 room that is one part, and the words of a part (floors.py names both); what a slot asks for (contract/) by tests/contract/slots.cpp. A file name that two headers bear makes messages, tabs and searches
-ambiguous.
+ambiguous. Every recipe stands in the table of tests/contract/recipes.cpp, whose cases all of them meet.
 """
 
 import pathlib
@@ -40,11 +40,24 @@ def judge(name, root, names):
     return ""
 
 
+def judge_recipes(root, names):
+    """Which recipes fwd.hpp declares and the table of their contract lacks; '' if none."""
+    recipes = [path.stem for path in map(pathlib.PurePosixPath, names) if path.parts[0] == "recipes" and path.stem.endswith("_pool")]
+    if not recipes:
+        return ""
+    declared = (root / "include/weir/fwd.hpp").read_text()
+    table = re.search(r"#define WEIR_TEST_RECIPES((?:.*\\\n)*.*)", (root / "tests/contract/recipes.cpp").read_text())
+    tested = re.findall(r"weir::(\w+)", table[1] if table else "")
+    left = [name for name in recipes if re.search(rf"^(?:using|class) {name}\b", declared, re.M) and name not in tested]
+    return f"not in WEIR_TEST_RECIPES of tests/contract/recipes.cpp: {', '.join(left)}" if left else ""
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT)
     top = root / "include/weir"
     names = sorted(p.relative_to(top).as_posix() for p in top.rglob("*") if p.suffix in (".hpp", ".cuh"))
-    close_with([(f"mirror: {name}", judge(name, root, names)) for name in names])
+    close_with([(f"mirror: {name}", judge(name, root, names)) for name in names]
+               + [("mirror: the table of recipes", judge_recipes(root, names))])
 
 
 if __name__ == "__main__":

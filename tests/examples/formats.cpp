@@ -301,6 +301,11 @@ TEST_CASE("formats: the page says who holds the peak, how long blocks live, and 
     CHECK(contains(page, "<code>main.cpp:3, main</code></th><td data-name=\"live then\">1000 B"));
     CHECK(contains(page, "1 ms to 10 ms</th><td data-name=\"blocks\">2<"));
     CHECK(contains(page, "to the end</th><td data-name=\"blocks\">1<"));
+    // And on the terminal, where a line is a line.
+    CHECK(replay::holders_text(t) == "  at the peak 1.98 KiB (66.9 %) in 1 block held by a \"b\"\\x0a<c>.cpp:70000, train<float>\n"
+                                     "  at the peak 1000 B (33.1 %) in 1 block held by main.cpp:3, main\n");
+    t.of = nullptr;
+    CHECK(replay::holders_text(t).empty());
     // In the script, too, names stay text.
     CHECK(contains(page, "\"sites\":[\"not known\",\"a \\u0022b\\u0022\\u000a\\u003cc>.cpp:70000, train\\u003cfloat>\","));
     CHECK(contains(page, "\"bytes\":2097152,"));

@@ -5,6 +5,7 @@
 // Sources beside this file: examples/replay/*.cpp without main.cpp. Libraries: the simulated device, zlib,
 // CCCL (headers). Definition: WEIR_EXAMPLES_DIR, the path of examples/.
 
+#include "../../examples/replay/beside.hpp"
 #include "../../examples/replay/contender.hpp"
 #include "../../examples/replay/curve.hpp"
 #include "../../examples/replay/device.hpp"
@@ -372,6 +373,17 @@ TEST_CASE("replay: numbers for people") {
     CHECK(replay::in_bytes(1024000) == "0.98 MiB"); // four digits at most
     CHECK(replay::in_bytes(~std::uint64_t{0}) == "16.0 EiB");
     CHECK(replay::with_digits(1.0703, 3) == "1.070");
+}
+
+TEST_CASE("replay: what a file says never reaches the terminal as something to obey") {
+    CHECK(replay::printable("a\u00e4\u20ac z~") == "a\u00e4\u20ac z~");
+    CHECK(replay::printable(std::string("\0\n\x1b[31m\x7f", 8)) == "\\x00\\x0a\\x1b[31m\\x7f");
+    CHECK(replay::printable("\u009b\u00a0\x9b\xe2\x82") == "\\xc2\\x9b\u00a0\\x9b\\xe2\\x82"); // CSI, in two bytes and in one
+    std::string const log = "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:00:000001,allocate,0x1,\x1b]0;owned\a,0\n";
+    CHECK(contains(complaint(log), "Size is '\\x1b]0;owned\\x07', which is no whole number"));
+    replay::trace const t = replay::parse_trace(header + "a,0,8,0,0\n", "a\x1b[2Jb.csv");
+    CHECK(replay::as_table({&t, {}}, {"a device", true}).substr(0, 12) == "a\\x1b[2Jb: 1");
+    CHECK(contains(replay::as_table({{"\x1b[2J.cpp:3", {}, {}}}, t, t, 1), "  \\x1b[2J.cpp:3\n"));
 }
 
 TEST_CASE("replay: limits as people write them") {

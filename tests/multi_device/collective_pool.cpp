@@ -520,6 +520,38 @@ TEST_CASE("collective_pool: ranks that went different ways say which call was th
     }
 }
 
+TEST_CASE("collective_pool: ranks that call different pools of one channel, or something that is no pool, are told so") {
+    machine const here;
+    support::ranks ranks(2);
+    std::vector<std::string> pools(2), other(2), agreed(2);
+    ranks.run([&](multi_device::rank_channel& channel) {
+        CHECK(cudaSetDevice(channel.rank() % here.count) == cudaSuccess);
+        auto const rank = static_cast<std::size_t>(channel.rank());
+        pool_type a(channel, weir::pool_options{}.name("a")), b(channel, weir::pool_options{}.name("b"));
+        pools[rank] = support::sentence_of<weir::usage_error>([&] { (rank == 0 ? a : b).grow(2 * MiB); });
+        CHECK(a.reserved_bytes() + b.reserved_bytes() == 0);
+        other[rank] = support::sentence_of<weir::usage_error>([&] {
+            std::array<char, 128> mine{};
+            std::array<char, 256> all{};
+            if (rank == 0)
+                b.agree();
+            else
+                static_cast<void>(channel.exchange(mine.data(), mine.size(), all.data()));
+        });
+        pool_type c(channel);
+        c.grow(2 * MiB); // the channel is as good as before
+        agreed[rank] = std::to_string(c.reserved_bytes());
+    });
+    CHECK(pools[0] == "weir: the ranks call different pools of one channel: rank 0 'grow by 2097152 bytes (2 MiB)' of pool 1 and "
+                      "rank 1 'grow by 2097152 bytes (2 MiB)' of pool 2, in the order in which each made them; make the same calls "
+                      "in the same order on every rank, whatever each one's work is");
+    CHECK(pools[1] == pools[0]);
+    CHECK_SAYS(other[0], " bytes and rank 1 128: they make different calls, such as one that grows a pool and one that makes a "
+                         "communicator; make the same calls in the same order on every rank");
+    CHECK(other[1] == other[0]);
+    CHECK(agreed == std::vector<std::string>(2, "2097152"));
+}
+
 TEST_CASE("collective_pool: a rank that does not come is named at the deadline, and nothing hangs") {
     machine const here;
     support::ranks ranks(3);

@@ -82,6 +82,7 @@ public:
                     chunk_registration* registration = nullptr)
         : options_(std::move(options)), ranks_(channel, options_.name()), registration_(registration),
           memory_(std::move(memory)), device_(contract::device_number_of(memory_)) {
+        ranks_.enter();
         if (options_.reserve_bytes() != 0)
             grow(options_.reserve_bytes());
     }

@@ -51,6 +51,12 @@ public:
     /// the same on each, 4096 at most. Blocks until the last one came, or until a deadline. Returns -1, or else the first rank
     /// that did not come; the channel is of no use any more then, on any rank. Throws what a channel of your own may throw.
     virtual int exchange(void const* mine, std::size_t bytes, void* all) = 0;
+
+    /// The number of a thing that every rank makes, such as a pool, from 1 on in the order in which they are made.
+    std::uint32_t next_number() noexcept { return ++numbers_; }
+
+private:
+    std::uint32_t numbers_ = 0;
 };
 
 /// A channel over memory that all ranks see.
@@ -61,11 +67,19 @@ public:
 
     int rank() const noexcept override { return rank_; }
     int ranks() const noexcept override { return ranks_; }
+    /// As rank_channel's. Throws usage_error, on every rank, if their records are not of one size.
     int exchange(void const* mine, std::size_t bytes, void* all) override {
         if (bytes > detail::rank_board::most_bytes)
             throw usage_error("weir: ranks exchange records of at most 4096 bytes; send data by the device");
-        return board_->exchange(rank_, ranks_, ++round_, mine, bytes, all,
-                                [this](std::uint64_t turns) { return waits(turns); });
+        int const absent = board_->exchange(rank_, ranks_, ++round_, mine, bytes, all,
+                                            [this](std::uint64_t turns) { return waits(turns); });
+        if (int const other = absent < 0 ? board_->other_size(ranks_, round_) : -1; other >= 0)
+            throw usage_error("weir: rank 0 exchanges " + base::number_text(board_->size_of(0, round_)) + " bytes and rank " +
+                              base::number_text(static_cast<std::size_t>(other)) + " " +
+                              base::number_text(board_->size_of(other, round_)) +
+                              ": they make different calls, such as one that grows a pool and one that makes a communicator; "
+                              "make the same calls in the same order on every rank");
+        return absent;
     }
 
 protected:

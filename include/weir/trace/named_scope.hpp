@@ -25,19 +25,22 @@ public:
     /// `to` outlives this object. `name` is copied.
     named_scope(recorder& to, char const* name) noexcept
         : recorder_(to), name_(to.is_on() ? to.names().number_of_scope(name) : 0) {
-        write(event_kind::begin_scope);
+        if (name_ != 0)
+            recorder_.write(of(event_kind::begin_scope));
     }
     named_scope(named_scope const&) = delete;
     named_scope& operator=(named_scope const&) = delete;
-    ~named_scope() { write(event_kind::end_scope); }
+    ~named_scope() {
+        if (name_ != 0) // it was on when the scope began
+            recorder_.write_end(of(event_kind::end_scope));
+    }
 
 private:
-    void write(event_kind what) noexcept {
+    event of(event_kind what) const noexcept {
         event one;
         one.kind = what;
         one.site = name_;
-        if (name_ != 0) // it was on when the scope began
-            recorder_.write(one);
+        return one;
     }
 
     recorder& recorder_;

@@ -75,7 +75,8 @@ public:
         }
         is_on_.store(true, base::memory_order_release);
     }
-    /// Writes nothing down from now on, but for calls that are under way. Keeps what it holds.
+    /// Writes nothing down from now on, but for calls that are under way and the ends of scopes that are open. Keeps what it
+    /// holds.
     void stop() noexcept { is_on_.store(false, base::memory_order_release); }
     /// Whether events are written down.
     bool is_on() const noexcept { return is_on_.load(base::memory_order_relaxed); }
@@ -91,6 +92,12 @@ public:
     void write(event const& one) noexcept {
         event_ring* const ring = is_on() ? writes_to_.load(base::memory_order_acquire) : nullptr;
         if (ring && admits(one))
+            ring->write(one);
+    }
+    /// The same for the end of what began while the recorder was on: also if it is off by now, or the beginning would reach to
+    /// the end of the recording.
+    void write_end(event const& one) noexcept {
+        if (event_ring* const ring = writes_to_.load(base::memory_order_acquire))
             ring->write(one);
     }
 

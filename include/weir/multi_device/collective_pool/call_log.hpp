@@ -67,6 +67,7 @@ struct call_log {
 
     std::uint64_t count = 0;
     std::uint64_t hash = 0;
+    std::uint64_t pool = 0; ///< whose log it is: its number on the channel
     pool_call last[kept];
 
     void note(call_kind kind, std::size_t bytes = 0, std::uint64_t offset = 0, std::uint32_t stream = pool_call::host,
@@ -116,9 +117,18 @@ inline log_difference difference_of(call_log const& a, call_log const& b) noexce
     return {number, false};
 }
 
-/// The sentence on ranks that differ: the first call in which one differs from rank 0. Empty if they do not. The same on every
-/// rank. `logs`: of all ranks, in their order.
+/// The sentence on ranks that differ: the first call in which one differs from rank 0, or the pool that it calls. Empty if they
+/// do not. The same on every rank. `logs`: of all ranks, in their order, each with a call at least.
 inline text disagreement_text(text const& name, call_log const* logs, int ranks) {
+    char const* const advice = "; make the same calls in the same order on every rank, whatever each one's work is";
+    auto const whose = [](call_log const& log) {
+        return "'" + log[log.count - 1].said() + "' of pool " + base::number_text(static_cast<std::size_t>(log.pool));
+    };
+    for (int each = 1; each < ranks; ++each)
+        if (logs[each].pool != logs[0].pool)
+            return "weir: the ranks call different pools of one channel: rank 0 " + whose(logs[0]) + " and rank " +
+                   base::number_text(static_cast<std::size_t>(each)) + " " + whose(logs[each]) +
+                   ", in the order in which each made them" + advice;
     log_difference first;
     int with = 0;
     for (int each = 1; each < ranks; ++each) {
@@ -132,7 +142,6 @@ inline text disagreement_text(text const& name, call_log const* logs, int ranks)
         return {};
     text const head = "weir: the ranks of pool '" + name + "' differ";
     text const other = base::number_text(static_cast<std::size_t>(with));
-    text const advice = "; make the same calls in the same order on every rank, whatever each one's work is";
     if (first.is_older)
         return head + " before call " + base::number_text(first.number + 1) + ", rank " + other +
                " from rank 0; calls that old are not kept, so call 'agree' more often to see which it is" + advice;

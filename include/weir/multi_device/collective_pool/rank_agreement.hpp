@@ -51,6 +51,9 @@ public:
 
     call_log& log() noexcept { return log_; }
 
+    /// The pool is made: it gets its number on the channel. One that could not be made has none, on any rank.
+    void enter() noexcept { log_.pool = channel_.next_number(); }
+
     /// Throws usage_error, with the same sentence on every rank, if their calls differ; also if a rank did not come to `what`.
     void compare(char const* what) {
         require_present(channel_.exchange(&log_, sizeof log_, logs_.data()), what);

@@ -51,6 +51,7 @@ public:
     int exchange(int rank, int ranks, std::uint64_t round, void const* mine, std::size_t bytes, void* all,
                  GoesOn const& goes_on) noexcept {
         slot& own = slots()[rank];
+        own.sizes[round % 2] = static_cast<std::uint32_t>(bytes);
         if (bytes != 0)
             std::memcpy(own.records[round % 2], mine, bytes);
         own.round.store(round, base::memory_order_release);
@@ -72,10 +73,21 @@ public:
         return -1;
     }
 
+    /// The first rank whose record in that exchange, which was complete, has another size than rank 0's; -1: none. Before this
+    /// rank's next exchange.
+    int other_size(int ranks, std::uint64_t round) const noexcept {
+        for (int each = 1; each < ranks; ++each)
+            if (size_of(each, round) != size_of(0, round))
+                return each;
+        return -1;
+    }
+    std::size_t size_of(int rank, std::uint64_t round) const noexcept { return slots()[rank].sizes[round % 2]; }
+
 private:
     struct alignas(64) slot {
         base::atomic<std::uint64_t> round;
         base::atomic<unsigned> taken;
+        std::uint32_t sizes[2];
         alignas(64) unsigned char records[2][most_bytes];
     };
 
