@@ -7,7 +7,6 @@
 
 #include <cstring>
 #include <cuda_runtime_api.h>
-#include <memory>
 #include <optional>
 #include <random>
 #include <support/capture.hpp>
@@ -296,28 +295,6 @@ TEST_CASE_TEMPLATE("nvtx: under random campaigns each region comes once, goes on
         tool().forget();
     });
 }
-
-#ifdef WEIR_SIMULATED_CUDA
-TEST_CASE("nvtx: whatever call fails at a free, the region goes, at the latest with the pool") {
-    struct scene {
-        scoped_stream a, b;
-        std::unique_ptr<nvtx::checked_device_pool> pool = std::make_unique<nvtx::checked_device_pool>();
-        void* p = pool->allocate(a, 1000);
-        void* elsewhere = pool->allocate(a, 1000);
-        scene() { pool->used_on(elsewhere, b); }
-    };
-    std::uint64_t const calls = support::each_fault([] { return std::make_unique<scene>(); },
-                                                    [](scene& now) {
-                                                        now.pool->deallocate(now.a, now.p, 1000);
-                                                        now.pool->deallocate(now.a, now.elsewhere, 1000);
-                                                    },
-                                                    [](scene& now, bool) {
-                                                        now.pool.reset();
-                                                        tool().forget();
-                                                    });
-    CHECK(calls > 4);
-}
-#endif
 
 TEST_CASE("nvtx: counters say what is requested and reserved; what may take long is a range, a refusal a mark") {
     {

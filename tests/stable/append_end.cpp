@@ -152,6 +152,22 @@ TEST_CASE("append_end: a view that outlives its vector finds no room, and its ap
         });
 }
 
+TEST_CASE("append_end: those of one vector end in any order, and the one that is left ends with the vector") {
+    support::every_schedule([] {
+        scoped_stream const s;
+        weir::device_pool blocks;
+        page_pool pool(small());
+        std::optional<stable_vector<int>> xs(std::in_place, pool, s, ints);
+        std::optional<append_end<int>> first(std::in_place, *xs, blocks), second(std::in_place, *xs, blocks);
+        append_end<int> left(*xs, blocks);
+        first.reset();
+        CHECK(left.is_of(*xs));
+        second.reset();
+        xs.reset();
+        CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { left.view(); }), "of this append_end has ended, or was moved");
+    });
+}
+
 #if WEIR_GUARD
 TEST_CASE("append_end: in debug builds a view that outlives its append_end finds no room either") {
     support::every_schedule([] {
