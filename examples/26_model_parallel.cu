@@ -64,8 +64,7 @@ struct stage {
             each(numbers, forward{next.data(), here.data(), weights.data() + layer * columns});
         return here;
     }
-    // The slopes by the input of the last batch that is here; 'slopes': by what the last layer gave.
-    numbers_of go_back(numbers_of slopes, bool is_last) {
+    numbers_of go_back(numbers_of slopes, bool is_last) { // by what the last layer gave; returns those by the last input
         numbers_of values(pool, stream, inputs.back()); // what each layer gets
         inputs.pop_back();
         values.resize(count * numbers);
