@@ -68,7 +68,8 @@ def main():
         failed += 1 if complaint else 0
     entries = exclusions()
     total = reached = excluded = 0
-    for header, counts in sorted(measured().items()):
+    headers = measured()
+    for header, counts in sorted(headers.items()):
         text = (ROOT / "include/weir" / header).read_text().splitlines()
         unreached = []
         for number, count in sorted(counts.items()):
@@ -90,7 +91,9 @@ def main():
         else:
             passed += 1
     for header, text, why, used in entries:
-        if used:
+        if text == "*" and header not in headers:
+            print(f"coverage: no code of {header} in any program, which is excluded: {why}")
+        elif used:
             print(f"coverage: excluded {header} '{text}' ({used} lines): {why}")
         else:
             failed += 1
