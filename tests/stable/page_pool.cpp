@@ -208,6 +208,55 @@ TEST_CASE("page_pool: what is given back in a capture is free once nothing is le
     });
 }
 
+TEST_CASE("page_pool: a page that was given back in a capture and taken back stays until the graphs are gone, however it is given") {
+    enum class how { on_the_stream, in_another_capture, without_host_memory };
+    for (how const given : {how::on_the_stream, how::in_another_capture, how::without_host_memory}) {
+        CAPTURE(static_cast<int>(given));
+        if (given == how::without_host_memory && !support::host_memory_can_fail)
+            continue;
+        support::every_schedule([&] {
+            scoped_stream const s, other;
+            page_pool pool(small().limit(2 * page));
+            stable_vector<int> first(pool, s, 2 * ints);
+            first.append(2 * ints);
+            auto const captured = [&] {
+                cudaGraph_t graph = nullptr;
+                check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+                write(s, first.data() + ints, page);
+                first.shrink(ints);
+                check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+                return graph;
+            };
+            cudaGraph_t const graph = captured();
+            write(s, first.append(ints), page); // its own again
+            cudaGraph_t second_graph = nullptr;
+            if (given == how::on_the_stream) {
+                first.shrink(ints);
+            } else if (given == how::in_another_capture) {
+                second_graph = captured();
+            } else {
+                support::failing_new const none(1); // for what 'shrink' cannot do without
+                first.shrink(ints);
+            }
+            check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+            CHECK(pool.state().lost_bytes == page);
+            stable_vector<int> second(pool, other, ints);
+            CHECK_SAYS(support::sentence_of<weir::out_of_memory>([&] { second.append(1); }), "graphs may still use pages");
+            if (second_graph)
+                check_cuda(cudaGraphDestroy(second_graph), "cudaGraphDestroy");
+            CHECK(pool.state().lost_bytes == page);
+            check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+            if (given == how::without_host_memory) { // nobody knows any more which graph it was
+                CHECK(pool.state().lost_bytes == page);
+                return;
+            }
+            for (int turns = 0; turns < 1'000'000 && pool.state().lost_bytes != 0; ++turns) // CUDA may tell a little later
+                static_cast<void>(cudaStreamQuery(s));
+            write(other, second.append(ints), page);
+        });
+    }
+}
+
 TEST_CASE("page_pool: peers reach what is there and what comes later, also after a page has moved") {
     support::two_devices const two;
     if (!two)

@@ -12,8 +12,12 @@
 // invariant: once 'is_over' was true, no work uses the pages.
 // order:     'note' covers what was enqueued on the stream before it.
 // cost:      an event for each give-back, and one question about it each time that somebody needs a page.
-// not for:   a vector that grows again into pages which it gave back itself: they are where they were, and it has them at once.
+//            A vector that grows again into pages which it gave back has them at once. If it had given them back in a capture,
+//            the graph counts at their next give-back too ('note_earlier').
+// not for:   uses of pages that a vector holds.
 
+#include <weir/base/growing_array.hpp>
+#include <weir/base/shared.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/order/graph_life.hpp>
 #include <weir/order/order_after.hpp>
@@ -53,13 +57,20 @@ public:
 
     /// Whether the work is over. Never blocks. Throws cuda_error.
     bool is_over() {
-        if (until_ == until::graph && life_.is_over())
+        if (is_of_graph())
+            return false;
+        if (until_ == until::graph)
             until_ = until::devices;
         return over_ = over_ || (until_ == until::event && passed_.reached());
     }
-    until waits_for() const noexcept { return until_; }
-    /// Whether 'wait' can bring the end about.
-    bool can_be_waited_for() const noexcept { return until_ == until::event || until_ == until::devices; }
+    /// Whether a graph may use the pages: nothing that can be waited for brings the end about.
+    bool is_of_graph() noexcept {
+        while (!earlier_.empty() && !earlier_.back()->is_of_graph())
+            earlier_.pop_back();
+        return until_ == until::never || !earlier_.empty() || (until_ == until::graph && !life_.is_over());
+    }
+    /// Which 'wait' brings the end about, unless it is of a graph.
+    until waits_for() const noexcept { return until_ == until::graph ? until::devices : until_; }
 
     /// Blocks until the work is over, as 'waits_for' said before. Any thread. Breaks no capture. Throws cuda_error.
     void wait(until what) const {
@@ -69,7 +80,18 @@ public:
         passed_.synchronize();
     }
     /// Says that 'wait' has returned. `what`: as above.
-    void note_wait(until what) noexcept { over_ = over_ || what == until_; }
+    void note_wait(until what) noexcept { over_ = over_ || what == waits_for(); }
+
+    /// Notes that the pages are not free before the graphs of `earlier` are over either.
+    void note_earlier(base::shared<last_use> const& earlier) noexcept {
+        if (!earlier->is_of_graph() || (!earlier_.empty() && earlier_.back() == earlier))
+            return;
+        bool const is_noted = base::try_twice([&] { return earlier_.push_back(earlier), true; });
+        if (!is_noted)
+            until_ = until::never;
+        else if (until_ == until::event)
+            until_ = until::devices; // the event may have been passed before their last launch
+    }
 
     /// Notes that a graph may use the pages at each launch: that which is captured on `by`. The host: several graphs may.
     void note_graph(stream_ref by) noexcept {
@@ -93,6 +115,7 @@ private:
 
     runtime::event passed_; // stays until the end, since a thread may be waiting for it
     order::graph_life life_;
+    base::growing_array<base::shared<last_use>> earlier_; // whose graphs may use some of the pages
     until until_ = until::devices;
     bool over_ = false;
 };

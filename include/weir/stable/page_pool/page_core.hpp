@@ -111,7 +111,7 @@ public:
     void give_ready(span const& of, std::size_t bytes) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
         while (bytes != 0)
-            table_.disown(table_.find(of.addresses.offset + (bytes -= page_bytes())));
+            table_.give_ready(table_.find(of.addresses.offset + (bytes -= page_bytes())));
     }
 
     /// Gives ready pages back to the device until at most `kept_bytes` bytes are held. Returns how many bytes went. Never

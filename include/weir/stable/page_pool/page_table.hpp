@@ -8,6 +8,7 @@
 // vector whose addresses these are can take back a page of either kind.
 //
 // invariant: an address has at most one page. A page is owned, or in exactly one of the two lists.
+// invariant: a page that was given back in a capture and taken back by its vector goes nowhere else before that graph is gone.
 // invariant: span.pages and span.returned are the numbers of its pages and of those in the list 'returned'.
 // order:     one thread at a time.
 // cost:      O(1) a call, but for 'poll', which walks the returned pages; 56 bytes of host memory a page.
@@ -90,10 +91,11 @@ public:
         if (each.in)
             unlink(at);
     }
-    /// The owner keeps the page.
+    /// The owner keeps the page. A graph that may use it is remembered for the next give-back.
     void keep(number at) noexcept {
         pages_[at].is_fresh = false;
-        pages_[at].until = {};
+        if (pages_[at].until && !pages_[at].until->is_of_graph())
+            pages_[at].until = {};
     }
     /// The owner does not keep the page after all: it is in the list from which it was taken. Whether it was made for the
     /// owner: it is ready then.
@@ -101,16 +103,22 @@ public:
         bool const was_fresh = pages_[at].is_fresh;
         pages_[at].is_fresh = false;
         if (pages_[at].until)
-            give_back(at, base::shared<last_use>(pages_[at].until));
+            return_to_list(at);
         else
             make_ready(at);
         return was_fresh;
     }
-    /// An owned page becomes returned: it is ready once `until` is over.
+    /// An owned page becomes returned: it is ready once `until` is over, and any graph that is remembered.
     void give_back(number at, base::shared<last_use> const& until) noexcept {
+        if (pages_[at].until)
+            until->note_earlier(pages_[at].until);
         pages_[at].until = until;
-        ++pages_[at].home->returned;
-        link(at, returned_, false);
+        return_to_list(at);
+    }
+    /// An owned page becomes ready: no work uses it, nor will a graph before its owner has other memory there.
+    void give_ready(number at) noexcept {
+        pages_[at].until = {};
+        make_ready(at);
     }
 
     /// A ready page, if possible one of a span that has ended; none if there is none.
@@ -118,7 +126,7 @@ public:
     /// The record of the returned page that has waited longest and can be waited for; none if there is none.
     base::shared<last_use> oldest() const noexcept {
         for (number at = returned_.first; at != none; at = pages_[at].next)
-            if (pages_[at].until->can_be_waited_for())
+            if (!pages_[at].until->is_of_graph())
                 return pages_[at].until;
         return {};
     }
@@ -142,7 +150,7 @@ public:
     std::size_t lost_count() const noexcept {
         std::size_t count = 0;
         for (number at = returned_.first; at != none; at = pages_[at].next)
-            count += !pages_[at].until->can_be_waited_for();
+            count += pages_[at].until->is_of_graph();
         return count;
     }
 
@@ -184,6 +192,11 @@ private:
         --pages_[at].home->pages;
     }
 
+    // An owned page becomes returned.
+    void return_to_list(number at) noexcept {
+        ++pages_[at].home->returned;
+        link(at, returned_, false);
+    }
     // An owned page becomes ready: no work uses it.
     void make_ready(number at) noexcept { link(at, ready_, pages_[at].home->ended); }
 
