@@ -78,6 +78,7 @@ MISTAKES = [
     ("heads", {"include/weir/base/size.hpp": HEAD + "void f() {\n    a ? b() : c();\n}\n"}, "no statement"),
     ("heads", {"include/weir/base/size.hpp": HEAD + 'static_assert(true, "`x`");\n'}, "backtick"),
     ("heads", {"tests/base/size.cpp": LICENCE + "// TO" "DO: more\n"}, "leaves something open"),
+    ("heads", {"tests/base/size.cpp": LICENCE + "// As in tests/base/" "moved.cpp.\n"}, "names tests/base/moved.cpp"),
     ("heads", {"tests/base/size.sh": "#!/bin/sh\n"}, "first line"),
 ]
 

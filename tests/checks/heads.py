@@ -5,8 +5,8 @@
 usage: heads.py [ROOT]
 
 Every source: the licence line first (after '#!'); nothing left open; no backtick in a static_assert, which nvcc
-prints as '?'. Every header besides: no ternary that stands as a statement; '#pragma once', then a head comment of 5 to 40 lines, 350 lines at most, none of more
-than 128 columns.
+prints as '?'; a file that a comment names by its path is there. Every header besides: no ternary that stands as a statement;
+'#pragma once', then a head comment of 5 to 40 lines, 350 lines at most, none of more than 128 columns.
 """
 
 import pathlib
@@ -47,7 +47,7 @@ def is_ternary_statement(line, before):
     return depth == 0
 
 
-def judge(path, text):
+def judge(path, text, root):
     """What is wrong with one file; '' if nothing."""
     lines = text.splitlines()
     first = lines[1] if lines and lines[0].startswith("#!") and len(lines) > 1 else lines[0] if lines else ""
@@ -71,6 +71,9 @@ def judge(path, text):
     if path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
         if re.search(r'static_assert\s*\([^;]*`', text):
             wrong.append("a backtick in a static_assert's message; use single quotes")
+        for name in re.findall(rf"//.*?\b((?:{'|'.join(FOLDERS)})/[\w./]+\.(?:hpp|cuh|cpp|cu|py|sh|md))\b", text):
+            if not (root / name).exists():
+                wrong.append(f"names {name}, which does not exist")
         for number, line in enumerate(lines, 1):
             if re.search(r"//.*\b(TODO|FIXME|XXX|HACK)\b", line):
                 wrong.append(f"line {number} leaves something open: {line.strip()}")
@@ -81,7 +84,7 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT)
     paths = sorted(p for folder in FOLDERS for p in (root / folder).rglob("*")
                    if p.is_file() and (p.suffix in SOURCES or p.name == "CMakeLists.txt"))
-    close_with([(f"heads: {p.relative_to(root)}", judge(p, p.read_text())) for p in paths])
+    close_with([(f"heads: {p.relative_to(root)}", judge(p, p.read_text(), root)) for p in paths])
 
 
 if __name__ == "__main__":

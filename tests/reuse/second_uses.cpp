@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 // When may bytes be handed out again that other streams use? What the rules make of marks and of last uses; how those are
-// noted: tests/runtime/second_uses.cpp.
+// noted: tests/order/second_uses.cpp.
 
 #ifdef WEIR_SIMULATED_CUDA
 

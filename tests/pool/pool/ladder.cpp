@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 // The order of the rungs, seen from below: a rule and a supply that say 'no' and note who asked. What the rungs do is in
-// tests/reuse and in tests/runtime/supply.cpp.
+// tests/reuse and in tests/supply.
 
 #include <cstddef>
 #include <doctest/doctest.h>

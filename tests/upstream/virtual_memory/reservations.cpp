@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 // How many addresses are reserved, and when, is in tests/upstream/virtual_memory.cpp, where memory is behind them; which gap is
-// taken, in tests/base/free_addresses.cpp.
+// taken, in tests/upstream/virtual_memory/free_addresses.cpp.
 
 #include <cstdint>
 #include <cuda_runtime_api.h>

@@ -6,7 +6,7 @@
 // The driver can reserve addresses without memory, create memory without an address, and map the memory behind the addresses,
 // in pages of 2 MiB. The runtime has no such functions. The driver's functions are looked up through the runtime, so there is
 // nothing more to link. The few types that they need are declared here, because <cuda.h> takes a tenth of a second to
-// compile. tests/runtime/memory_map.cpp compares these declarations with it.
+// compile. tests/upstream/virtual_memory/memory_map.cpp compares these declarations with it.
 //
 // invariant: a call that fails leaves nothing reserved, created or mapped. If CUDA does not let 'map' or 'move' undo what
 //            they did, they say so.
@@ -31,7 +31,6 @@
 namespace weir {
 inline namespace v0 {
 namespace upstream::detail {
-
 
 // The driver's types as cuda.h lays them out.
 struct driver_location {
@@ -101,7 +100,6 @@ private:
         check_cuda(runtime::detail::driver_functions::find(name, function), "cudaGetDriverEntryPointByVersion");
     }
 };
-
 
 /// Maps memory of one device. One thread at a time, but for the const members; none breaks a capture.
 class memory_map {
