@@ -108,7 +108,7 @@ STAGES = [
     Stage("examples", "every example runs", [PY, "tests/checks/examples.py"], ("all", "ci")),
     Stage("lines", "what the umbrella and the core make a compiler read", [PY, "tests/checks/lines.py"], ("usual", "all", "ci")),
     Stage("python", "Python's plug-in, built and called as PyTorch does", [PY, "tests/python/run.py"], ("usual", "all", "ci")),
-    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("usual", "all", "ci")),
+    Stage("umbrella", "what the umbrella costs to compile", [PY, "tests/checks/umbrella.py"], ("all", "ci")),
     Stage("reference", "the reference pages, without a warning", [PY, "tests/checks/reference.py"]),
     Stage("gpu", "all tests on the real device", [PY, "tests/checks/programs.py", "gpu"], ("gpu",)),
 ]
