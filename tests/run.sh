@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # The tests of weir, on a machine with or without a GPU. Installs what is missing, builds, runs, and ends with one
 # line: 'N passed, N failed'. Without an argument: the checks, every test under g++ on the simulated device (campaigns and
-# sweeps in short), the README's snippets, and what the umbrella costs to compile; ten minutes on two cores.
+# sweeps in short), the README's snippets, and Python's plug-in; a quarter of an hour on two cores.
 #
 # usage: sh tests/run.sh [--all | --ci | --gpu] [--only STAGE[,STAGE...]] [--list]
 #   --all    every stage; on the simulated device
