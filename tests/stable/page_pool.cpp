@@ -3,6 +3,7 @@
 // The pool's side: where pages are, who gets them, and what they cost. What a vector is to its user is in stable_vector.cpp.
 
 #include <stable/scene.hpp>
+#include <weir/recipes/host_pool.hpp>
 
 using namespace scene;
 
@@ -209,8 +210,8 @@ TEST_CASE("page_pool: what is given back in a capture is free once nothing is le
 }
 
 TEST_CASE("page_pool: a page that was given back in a capture and taken back stays until the graphs are gone, however it is given") {
-    enum class how { on_the_stream, in_another_capture, without_host_memory };
-    for (how const given : {how::on_the_stream, how::in_another_capture, how::without_host_memory}) {
+    enum class how { on_the_stream, in_another_capture, without_host_memory, after_a_sleep };
+    for (how const given : {how::on_the_stream, how::in_another_capture, how::without_host_memory, how::after_a_sleep}) {
         CAPTURE(static_cast<int>(given));
         if (given == how::without_host_memory && !support::host_memory_can_fail)
             continue;
@@ -234,6 +235,17 @@ TEST_CASE("page_pool: a page that was given back in a capture and taken back sta
                 first.shrink(ints);
             } else if (given == how::in_another_capture) {
                 second_graph = captured();
+            } else if (given == how::after_a_sleep) {
+                weir::host_pool keep;
+                weir::stable::sleep_group sleepers(keep);
+                sleepers.join("first", first);
+                sleepers.suspend("first");
+                CHECK(in_use(pool) == 0);
+                CHECK(pool.trim() == page);
+                CHECK(pool.state().lost_bytes == page); // for the graph
+                sleepers.resume("first");
+                CHECK(first.element_sync(2 * ints - 1) == 0x07070707);
+                first.shrink(ints);
             } else {
                 support::failing_new const none(1); // for what 'shrink' cannot do without
                 first.shrink(ints);

@@ -18,8 +18,9 @@
 //     sleepers.resume("weights");
 //
 // Pages of vectors become free for other vectors of their page_pool; its 'trim' gives them to the device. They stay with the
-// pool because the next one to wake mostly is of the same pool, and mapping a page anew is cheaper than making one. A pool's
-// memory goes to the device.
+// pool because the next one to wake mostly is of the same pool, and mapping a page anew is cheaper than making one. But a page
+// that its vector gave back in a capture, and took back, waits where it is until that graph is gone. A pool's memory goes to
+// the device.
 //
 // invariant: all members of a name fall asleep together, or none does, and they wake so. Only if undoing fails, too, is it
 //            otherwise (see 'resume').

@@ -107,7 +107,7 @@ public:
             table_.give_back(table_.find(of.addresses.offset + (bytes -= page_bytes())), until);
     }
 
-    /// Gives back the vector's first `bytes` bytes, whole pages that no work uses: they are ready at once.
+    /// Gives back the vector's first `bytes` bytes, whole pages that no work uses: they are ready at once, but for a graph's.
     void give_ready(span const& of, std::size_t bytes) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
         while (bytes != 0)

@@ -115,8 +115,11 @@ public:
         pages_[at].until = until;
         return_to_list(at);
     }
-    /// An owned page becomes ready: no work uses it, nor will a graph before its owner has other memory there.
+    /// An owned page becomes ready: no work uses it. One for which a graph is remembered only becomes returned: it stays where
+    /// it is, so that its owner finds it there, and with it the graph.
     void give_ready(number at) noexcept {
+        if (pages_[at].until && pages_[at].until->is_of_graph())
+            return return_to_list(at);
         pages_[at].until = {};
         make_ready(at);
     }
