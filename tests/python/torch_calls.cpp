@@ -4,6 +4,7 @@
 //
 // usage: torch_calls CASE. Each case is a process of its own, since a plug-in's pools never end. Exit status 0: it holds.
 
+#include "../../examples/python/weir_plugin/watched_memory.hpp"
 #include "plugin_functions.hpp"
 
 #include <c10/util/Exception.h>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <weir/base/size.hpp>
 #include <weir/simulated_device/control.hpp>
+#include <weir/weir.hpp>
 
 using weir::GiB;
 using weir::MiB;
@@ -377,6 +379,45 @@ void capture_that_failed() {
     require(state().in_use == before, "a graph's memory went to a capture that failed");
 }
 
+// CUDA tells in a later call that a graph is gone.
+void empty_cache_later() {
+    for (int i = 0; i < 40; ++i)
+        check(cudaDeviceSynchronize());
+    weir_empty_cache();
+}
+
+// PyTorch 2.13 tells that a capture ended that had failed, and not that nobody uses its pool any more. Graphs of the same id
+// keep theirs.
+void capture_that_failed_and_ended() {
+    cudaStream_t const stream = new_stream();
+    for (bool const shared : {false, true}) {
+        cudaGraphExec_t run = nullptr;
+        if (shared) {
+            begin(stream);
+            give(take(stream), stream);
+            run = end(stream);
+        }
+        begin(stream);
+        give(take(stream, GiB), stream, GiB);
+        require(cudaStreamSynchronize(stream) != cudaSuccess, "a captured stream was waited for");
+        cudaGraph_t none = nullptr;
+        require(cudaStreamEndCapture(stream, &none) != cudaSuccess, "a broken capture made a graph");
+        weir_end_capture(0, id);
+        static_cast<void>(cudaGetLastError());
+        empty_cache_later();
+        require((state().in_use != 0) == shared, "a capture that failed keeps its memory, or takes that of a graph along");
+        if (shared) {
+            launch(run, stream);
+            weir_release_capture(0, id);
+            weir_empty_cache();
+            require(state().in_use != 0, "the memory went before the graph");
+            check(cudaGraphExecDestroy(run));
+            empty_cache_later();
+            require(state().in_use == 0, "the memory did not go back after the last graph");
+        }
+    }
+}
+
 // Work outside of captures uses what a graph wrote; the next graph must not write there meanwhile.
 void output_used_outside() {
     cudaStream_t const stream = new_stream();
@@ -670,6 +711,55 @@ void free_whose_call_fails_on_devices() {
             }
 }
 
+// What the pools' common limit counts is what the pool holds: while it sleeps, while free pages of it are cut out, and if it
+// ends so. An error that leaves memory behind a chunk's addresses changes nothing of that.
+void limit_counts_each_chunk_once() {
+    for (bool const fails : {false, true}) {
+        weir_plugin::shared_limit limit(GiB);
+        weir_plugin::watched_memory memory(0, limit);
+        {
+            weir::host_pool keep;
+            weir::pool<weir_plugin::watched_memory, weir::recipes::general_placement, weir::reuse::stream_ordered<>,
+                       weir::growth::by_holes<>>
+                pool(memory, weir::pool_options{}.on_leak(weir::leak_action::ignore));
+            auto const agrees = [&] {
+                require(limit.held() == pool.reserved_bytes(), "the limit counts what the pool does not hold");
+            };
+            void* const other = pool.allocate(weir::on_host, 40 * MiB);
+            void* const p = pool.allocate(weir::on_host, size);
+            agrees();
+            static_cast<void>(pool.suspend(keep));
+            pool.deallocate(weir::on_host, other, 40 * MiB);
+            agrees();
+            if (fails) {
+                simulated_device::fail_call("cuMemSetAccess", 1, cudaErrorUnknown);
+                simulated_device::fail_call("cuMemUnmap", 2, cudaErrorUnknown);
+                bool threw = false;
+                try {
+                    pool.resume();
+                } catch (weir::cuda_error const&) {
+                    threw = true;
+                }
+                require(threw, "the error was not told");
+                simulated_device::clear_faults();
+            }
+            static_cast<void>(pool.trim());
+            agrees();
+            pool.resume();
+            agrees();
+            require(pool.reserved_bytes() == size, "the free pages came back");
+            pool.deallocate(weir::on_host, p, size);
+            static_cast<void>(pool.trim());
+            agrees();
+            static_cast<void>(pool.allocate(weir::on_host, size)); // it ends suspended
+            static_cast<void>(pool.suspend());
+            require(limit.held() == 0, "the limit counts what sleeps");
+            limit.again(size); // of another pool, which still has it at the end
+        }
+        require(limit.held() == size, "a pool that ended asleep gave back what was another one's");
+    }
+}
+
 struct test {
     char const* name;
     void (*run)();
@@ -692,6 +782,7 @@ test const tests[] = {
     CASE(block_of_a_graph_used_by_another),
     CASE(graph_goes_before_what_it_used),
     CASE(capture_that_failed),
+    CASE(capture_that_failed_and_ended),
     CASE(output_used_outside),
     CASE(freed_while_its_other_stream_is_captured),
     CASE(housekeeping_in_a_capture),
@@ -709,6 +800,7 @@ test const tests[] = {
     CASE(one_device_of_two),
     CASE(memory_for_any_stream),
     CASE(free_whose_call_fails_on_devices),
+    CASE(limit_counts_each_chunk_once),
 };
 
 } // namespace

@@ -51,6 +51,11 @@ void require(bool holds, char const* what) {
     if (!holds)
         fail(what);
 }
+// The text is asked for after the call that sets it: a compiler may evaluate a call's arguments in any order.
+void done(int failed) {
+    if (failed)
+        fail(weir_error());
+}
 void check(cudaError_t error, int line = __builtin_LINE()) {
     if (error != cudaSuccess)
         fail(std::string(cudaGetErrorName(error)) + " at line " + std::to_string(line));
@@ -498,9 +503,9 @@ private:
         case 0:
             return weir_empty_cache();
         case 1:
-            return require(weir_trim(device, below(64) * MiB, &given) == 0, weir_error());
+            return done(weir_trim(device, below(64) * MiB, &given));
         case 2:
-            return require(weir_reset_peak(device) == 0, weir_error());
+            return done(weir_reset_peak(device));
         default:
             try {
                 weir_set_memory_fraction(static_cast<double>(30 + below(71)) / 100, device);
@@ -513,7 +518,7 @@ private:
         if (!captures_.empty())
             return;
         unsigned long long given = 0;
-        require(weir_suspend(-1, 1, &given) == 0, weir_error());
+        done(weir_suspend(-1, 1, &given));
         suspended_ = true;
     }
     void while_suspended() {
@@ -529,7 +534,7 @@ private:
         }
     }
     void resume() {
-        require(weir_resume(-1) == 0, weir_error());
+        done(weir_resume(-1));
         suspended_ = false;
     }
 
@@ -549,7 +554,7 @@ private:
 void run(unsigned seed, std::size_t steps) {
     simulated_device::reset(simulated_device::config{}.random(seed).with_devices(devices).with_memory(device_bytes));
     if (seed % 3 == 0)
-        require(weir_configure(96 * MiB, "campaign") == 0, weir_error());
+        done(weir_configure(96 * MiB, "campaign"));
     program random(seed);
     for (std::size_t i = 0; i < steps; ++i) {
         doing = "seed " + std::to_string(seed) + ", step " + std::to_string(i);

@@ -23,6 +23,7 @@ struct my_upstream {
     void wait_before_unmapping() noexcept {}
     bool withdraw(void*, std::size_t) noexcept { return false; }
     bool restore(void*, std::size_t) { return false; }
+    bool clear(void*, std::size_t) noexcept { return false; }
     void abandon(void*, std::size_t) noexcept {}
     std::size_t addresses_behind(void const*) const noexcept { return 0; }
     bool out_of_addresses() const noexcept { return false; }

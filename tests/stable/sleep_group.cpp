@@ -179,10 +179,15 @@ TEST_CASE("sleep_group: a name that nobody has, and members that come, go, move 
         CHECK_SAYS(said([&] { x.group->leave(*more); }), "has not joined");
         x.group->join("weights", *more);
         CHECK(x.group->suspend("weights", contents::drop) == 2 * page);
+        CHECK_SAYS(x.pages.report(), "0 B in use in 1 block, "); // what sleeps has given its block up
+        CHECK_SAYS(x.pages.report(), ", 2 asleep");
         CHECK_SAYS(said([&] { x.group->suspend("weights"); }), "'weights' is asleep already; call 'resume' first");
         CHECK_SAYS(said([&] { x.group->leave(*more); }), "sleeps as 'weights'; 'resume' that name");
         more.reset();
+        CHECK_SAYS(x.pages.report(), ", 1 asleep");
         x.group->resume("weights");
+        CHECK(x.pages.state().live_blocks == 2);
+        CHECK(std::string(x.pages.report()).find("asleep") == std::string::npos);
 
         // One that joins while others sleep is put to sleep by the next call, and it wakes with them.
         x.group->suspend("cache");

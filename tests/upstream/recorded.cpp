@@ -6,9 +6,11 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <map>
+#include <set>
 #include <type_traits>
 #include <vector>
 #include <weir/container/vector.hpp>
+#include <weir/recipes/host_pool.hpp>
 #include <weir/recipes/recorded_device_pool.hpp>
 #include <weir/trace/recorder.hpp>
 #include <weir/upstream/host.hpp>
@@ -157,4 +159,34 @@ TEST_CASE("recorded: at each moment the chunks in a recording hold its blocks, a
     CHECK(blocks > 80);
     pool.settle();
     weir::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+TEST_CASE("recorded: the chunks of a pool that sleeps, is trimmed meanwhile, and ends asleep go once") {
+#ifdef WEIR_SIMULATED_CUDA
+    simulated_cuda::world world;
+#endif
+    recorder tape;
+    tape.start();
+    {
+        weir::host_pool keep;
+        weir::recorded_device_pool pool(tape, weir::pool_options{}.on_leak(weir::leak_action::ignore));
+        void* const large = pool.allocate(weir::on_host, 40 * MiB);
+        CHECK(pool.allocate(weir::on_host, 4 * MiB) != nullptr);
+        pool.suspend(keep);
+        pool.deallocate(weir::on_host, large, 40 * MiB);
+        pool.trim();
+        pool.resume();
+        CHECK(pool.reserved_bytes() < 40 * MiB);
+        pool.suspend();
+    }
+    std::set<std::uint64_t> pages; // that are there
+    std::size_t moved = 0;
+    for (event const& each : events_of(tape)) {
+        bool const comes = each.kind == event_kind::grow || each.kind == event_kind::extend || each.kind == event_kind::restore;
+        bool const goes = each.kind == event_kind::give_back || each.kind == event_kind::withdraw;
+        for (std::uint64_t at = 0; (comes || goes) && at < each.bytes; at += 2 * MiB, ++moved)
+            CHECK((comes ? pages.insert(each.address + at).second : pages.erase(each.address + at) == 1));
+    }
+    CHECK(pages.empty());
+    CHECK(moved >= 2 * 22 + 2 * 2);
 }

@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 #include <vector>
+#include <weir/order/graph_life.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/devices.hpp>
 #include <weir/runtime/event.hpp>
@@ -55,6 +56,27 @@ public:
     std::size_t blocks = 0;                   // handed out, or freed and still in use
     bool lends = false;                       // its free bytes to others, when there is no room
     std::vector<std::shared_ptr<freed>> kept; // others' blocks, until the users are gone
+
+    std::vector<weir::order::graph_life> graphs; // of captures that ended, until they are gone
+
+    /// Who began or held is gone.
+    void release() noexcept {
+        --users;
+        ++released_;
+    }
+    /// Where a capture failed, its user is gone with its graph, and nobody says so (PyTorch 2.13). Others are released before
+    /// their graphs go: so it is known how many graphs at least were of no release.
+    void drop_failed() noexcept {
+        for (std::size_t i = graphs.size(); i-- > 0;)
+            if (graphs[i].is_over()) {
+                graphs.erase(graphs.begin() + static_cast<std::ptrdiff_t>(i));
+                ++gone_;
+            }
+        for (; gone_ > released_ && users != 0; has_failed_ = true)
+            release();
+    }
+    /// Whether nobody uses it. If a capture failed, no other graph is there either: a release that came late was not its.
+    bool is_unused() const noexcept { return users == 0 && (!has_failed_ || graphs.empty()); }
 
     /// Whether blocks that were freed wait for something.
     bool keeps() const noexcept { return !kept.empty() || !used_.empty(); }
@@ -130,6 +152,8 @@ private:
 
     int device_;
     std::vector<used_block> used_;
+    std::size_t gone_ = 0, released_ = 0; // graphs; users
+    bool has_failed_ = false;             // some capture
 };
 
 } // namespace weir_plugin

@@ -76,7 +76,9 @@ public:
     }
     void end(pool_id id) {
         std::lock_guard<std::mutex> const lock(mutex_);
-        under_way_.end(find(id));
+        own_pool* const own = find(id);
+        if (auto life = under_way_.end(own))
+            own->graphs.push_back(std::move(*life));
         give_waiting();
         count();
     }
@@ -84,7 +86,7 @@ public:
     void release(pool_id id) {
         std::lock_guard<std::mutex> const lock(mutex_);
         if (own_pool* const own = find(id); own && own->users != 0)
-            --own->users;
+            own->release();
     }
     /// How many use it; 0 also if there is no such pool.
     std::size_t users(pool_id id) const {
@@ -112,7 +114,10 @@ public:
         if (!way)
             return false;
         unsigned long long const capture = capture_number(stream);
-        way->target->give_reached(capture != 0 && way->capture != capture);
+        bool const is_new = capture != 0 && way->capture != capture;
+        way->target->give_reached(is_new);
+        if (is_new)
+            way->life = life_of_graph(stream);
         if (capture != 0) {
             way->stream = stream;
             way->capture = capture;
@@ -192,14 +197,14 @@ public:
         drop_failed();
         bool any = give_waiting();
         for (auto const& [id, each] : pools_) // first what each keeps: that may be another one's
-            if (each->users == 0 && (each->blocks == 0 || each->keeps())) {
+            if (each->is_unused() && (each->blocks == 0 || each->keeps())) {
                 weir::runtime::wait_for_device(weir::any_device); // what is kept may be used on any of them
                 each->kept.clear();
                 each->give_reached(true);
                 any = true;
             }
         for (auto each = pools_.begin(); each != pools_.end();)
-            if (each->second->users == 0 && each->second->blocks == 0) {
+            if (each->second->is_unused() && each->second->blocks == 0) {
                 give_back_all(*each->second);
                 each = pools_.erase(each);
             } else {
@@ -328,8 +333,10 @@ private:
                 return true;
         return false;
     }
-    // PyTorch does not tell of the end of a capture that failed.
+    // PyTorch does not tell of the end of a capture that failed, or that nobody uses its pool any more.
     void drop_failed() {
+        for (auto const& [id, each] : pools_)
+            each->drop_failed();
         under_way_.drop_failed([](own_pool& its) { its.users -= its.users == 0 ? 0U : 1U; });
         count();
     }

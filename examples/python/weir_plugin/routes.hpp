@@ -11,9 +11,11 @@
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
+#include <weir/order/graph_life.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/stream.hpp>
 
@@ -29,6 +31,16 @@ inline unsigned long long capture_number(cudaStream_t stream) {
     return is_captured(stream) ? weir::runtime::capture_of(stream).id : 0;
 }
 
+/// What knows when the graph is gone that is captured on `stream`; none: CUDA or the host refuses.
+inline std::optional<weir::order::graph_life> life_of_graph(cudaStream_t stream) {
+    try {
+        if (cudaGraph_t const graph = weir::runtime::capture_of(stream).graph)
+            return weir::order::graph_life(graph);
+    } catch (...) { // only PyTorch tells then
+    }
+    return {};
+}
+
 /// `Target`: a private pool. One thread at a time.
 template <class Target>
 class routes {
@@ -40,6 +52,7 @@ public:
         bool knows_legacy;          // asked once, as it may be an error while another stream is captured
         cudaStream_t stream;        // of the capture, once it is known
         unsigned long long capture; // its number; 0: not known yet
+        std::optional<weir::order::graph_life> life; // of its graph; none: not known
     };
 
     void begin(Target& target, stream_filter filter) {
@@ -48,13 +61,18 @@ public:
             knows_legacy = filter(nullptr);
         } catch (...) { // it asked CUDA for the legacy stream while another one is captured
         }
-        all_.push_back({&target, std::move(filter), std::this_thread::get_id(), knows_legacy, nullptr, 0});
+        all_.push_back({&target, std::move(filter), std::this_thread::get_id(), knows_legacy, nullptr, 0, {}});
     }
-    /// The latest of `target` is over.
-    void end(Target const* target) {
+    /// The latest of `target` is over. Returns the life of its graph.
+    std::optional<weir::order::graph_life> end(Target const* target) {
+        std::optional<weir::order::graph_life> life;
         for (std::size_t i = all_.size(); i-- > 0;)
-            if (all_[i].target == target)
-                return drop(i);
+            if (all_[i].target == target) {
+                life = std::move(all_[i].life);
+                drop(i);
+                break;
+            }
+        return life;
     }
     /// Where what is allocated on `stream` goes: the latest that knows it, as a capture that failed has no end; null: nowhere.
     route* of(cudaStream_t stream) {

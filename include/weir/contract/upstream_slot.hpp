@@ -11,9 +11,9 @@
 //            'most_bytes': a request for more than this is refused without a try.
 //            'can_acquire', 'refusal': whether it can ever hand out such a chunk, and why it has no room for one now.
 //            Mapped memory, by 'extends': 'acquire' and 'extend' in pieces, 'move', 'wait_before_unmapping'; 'withdraw',
-//            'restore', 'abandon'; 'addresses_behind', 'out_of_addresses'. Such an upstream can add memory right behind a
-//            chunk, put the memory of a free chunk elsewhere, and take the memory of a chunk away but keep its addresses, as
-//            suspending a pool does. Its addresses may run out before its memory does.
+//            'restore', 'clear', 'abandon'; 'addresses_behind', 'out_of_addresses'. Such an upstream can add memory right
+//            behind a chunk, put the memory of a free chunk elsewhere, and take the memory of a chunk away but keep its
+//            addresses, as suspending a pool does. Its addresses may run out before its memory does.
 // cost:      compile time only.
 
 #include <cstddef>
@@ -64,11 +64,12 @@ constexpr bool require_upstream() {
     if constexpr (holds<has_extends, U>) {
         constexpr auto mapped = [](auto& u, auto const& asked)
             -> when<noexcept(asked.extends()) && noexcept(u.move(nullptr, 0, nullptr)) && noexcept(u.wait_before_unmapping()) &&
-                    noexcept(u.withdraw(nullptr, 0)) && noexcept(u.abandon(nullptr, 0)) &&
+                    noexcept(u.withdraw(nullptr, 0)) && noexcept(u.clear(nullptr, 0)) && noexcept(u.abandon(nullptr, 0)) &&
                     noexcept(asked.addresses_behind(nullptr)) && noexcept(asked.out_of_addresses()) &&
                     all_are<bool, decltype(asked.extends()), decltype(u.extend(nullptr, 0, 0)),
                             decltype(u.move(nullptr, 0, nullptr)), decltype(u.withdraw(nullptr, 0)),
-                            decltype(u.restore(nullptr, 0)), decltype(asked.out_of_addresses())> &&
+                            decltype(u.restore(nullptr, 0)), decltype(u.clear(nullptr, 0)),
+                            decltype(asked.out_of_addresses())> &&
                     all_are<void*, decltype(u.acquire(0, 0))> &&
                     all_are<std::size_t, decltype(asked.addresses_behind(nullptr))>> {};
         static_assert(accepts<U, U const&>(mapped),
@@ -78,8 +79,9 @@ constexpr bool require_upstream() {
                       "chunk, std::size_t bytes, void* end) noexcept', false where the chunk is where it was; 'void "
                       "wait_before_unmapping() noexcept', after which memory is taken away only once no work is under way; "
                       "'bool withdraw(void* chunk, std::size_t bytes) noexcept', 'bool restore(void* chunk, std::size_t "
-                      "bytes)', 'void abandon(void* chunk, std::size_t bytes) noexcept'; 'std::size_t addresses_behind(void "
-                      "const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");
+                      "bytes)', 'bool clear(void* chunk, std::size_t bytes) noexcept', which takes away what a 'restore' that "
+                      "failed left; 'void abandon(void* chunk, std::size_t bytes) noexcept'; 'std::size_t "
+                      "addresses_behind(void const* end) const noexcept' and 'bool out_of_addresses() const noexcept'");
     }
     if constexpr (holds<has_most_bytes, U>)
         static_assert(

@@ -70,13 +70,17 @@ public:
     int device() const noexcept { return core_->device(); }
     text const& name() const noexcept { return core_->options().name(); }
 
-    /// What is in use by vectors, held, and lost to graphs; a block is a vector, a chunk a page. 'unsettled_bytes': given back,
-    /// and work may still use them. Never blocks. Throws cuda_error, std::bad_alloc.
+    /// What is in use by vectors, held, and lost to graphs; a block is a vector that is awake, a chunk a page.
+    /// 'unsettled_bytes': given back, and work may still use them. Never blocks. Throws cuda_error, std::bad_alloc.
     memory_report state() const { return core_->state(); }
     std::size_t in_use_bytes() const { return state().in_use_bytes; }
     std::size_t reserved_bytes() const { return state().reserved_bytes; }
-    /// The same as text, in a line. Throws as 'state'.
-    text report() const { return resource::report_text(state(), base::name_of(space)); }
+    /// The same as text, in a line, with how many vectors sleep. Throws as 'state'.
+    text report() const {
+        std::size_t const asleep = core_->asleep();
+        return resource::report_text(state(), base::name_of(space)) +
+               (asleep == 0 ? text() : ", " + base::number_text(asleep) + " asleep");
+    }
 
     friend bool operator==(page_pool const& a, page_pool const& b) noexcept { return a.core_ == b.core_; }
     friend bool operator!=(page_pool const& a, page_pool const& b) noexcept { return !(a == b); }

@@ -152,10 +152,14 @@ public:
         count(chunk.bytes);
         return true;
     }
+    /// Whether nothing is behind a chunk that is without memory: a 'restore' that failed may have left some, and this tries to
+    /// take that away. It counts for nobody: 'withdraw' would count the chunk a second time.
+    bool clear(base::range chunk) noexcept {
+        return upstream_.clear(reinterpret_cast<void*>(chunk.offset), chunk.bytes);
+    }
     /// Whether pages may be cut out of a chunk that is without memory; if so, makes room in the lists for that.
     bool prepare_cut(base::range chunk) noexcept {
-        // A 'restore' that failed may have left memory here. Mostly there is none, and then CUDA agrees to take nothing away.
-        if (!upstream_.withdraw(reinterpret_cast<void*>(chunk.offset), chunk.bytes))
+        if (!clear(chunk))
             return false;
         try {
             base::lock_guard<Lock> const lock(lock_);

@@ -40,6 +40,13 @@ public:
     /// Of the pool `name`. What is named here outlives it.
     suspension(text const& name, Supply& from, Rule& over) noexcept
         : name_(name), supply_(from), rule_(over), withdrawn_(from.held()) {}
+    suspension(suspension const&) = delete;
+    suspension& operator=(suspension const&) = delete;
+    /// The pool may end suspended.
+    ~suspension() {
+        if constexpr (Supply::can_suspend)
+            withdrawn_.abandon();
+    }
 
     /// Begins the suspension; no contents are kept. Returns the bytes that went back. Throws usage_error if the device cannot
     /// map memory or the pool is suspended; cuda_error; std::bad_alloc.

@@ -83,6 +83,13 @@ public:
         }
     }
 
+    /// Gives the chunks up, addresses and all, as the pool ends; but what the pool left stays left.
+    void abandon() noexcept {
+        for (base::range const& each : list_)
+            if (held_.owns(each.offset) && held_.clear(each))
+                held_.cut(each, each);
+    }
+
 private:
     // Whether these pages may be cut out; if so, the lists have room for that. Not where their chunk has memory, since CUDA
     // refused to take it away, or where the host has no memory for the lists.

@@ -159,6 +159,8 @@ public:
         state_->release_stuck();
         return state_->map.unmap(base::range{reinterpret_cast<std::size_t>(chunk), bytes});
     }
+    /// Takes away what a 'restore' that failed may have left behind a withdrawn chunk, mostly nothing. False as for 'withdraw'.
+    bool clear(void* chunk, std::size_t bytes) noexcept { return withdraw(chunk, bytes); }
 
     /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws std::bad_alloc;
     /// cuda_error, also if chunks come from cudaMalloc.
@@ -325,8 +327,7 @@ private:
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
-    // Memory from cudaMalloc cannot be opened to peers or exported here. Without this check, a kernel of another device would
-    // fail much later.
+    // Memory from cudaMalloc can be neither opened to peers nor exported here. If it were, a kernel would fail much later.
     void* allocated(std::size_t bytes) {
         if (has_peers())
             throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "

@@ -148,6 +148,8 @@ protected:
         }
         if (!span_)
             return;
+        if (suspended())
+            core().note_sleep(false);
         give_back_beyond(0, {});
         close();
     }
@@ -226,6 +228,7 @@ private:
         sleep_->bytes = std::exchange(block_.capacity, 0);
         sleep_->asleep = true;
         sleep_->has_pages = true;
+        core().note_sleep(true);
         lose_pages();
     }
     // Puts pages behind the addresses of a container that sleeps. Throws what page_core::commit throws; nothing has changed.
@@ -239,6 +242,7 @@ private:
             core().give_ready(*span_, sleep_->bytes);
     }
     void wake() noexcept {
+        core().note_sleep(false);
         sleep_->asleep = sleep_->has_pages = false;
         block_.capacity = std::exchange(sleep_->bytes, 0);
     }

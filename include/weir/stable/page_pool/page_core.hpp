@@ -81,6 +81,17 @@ public:
         --live_;
     }
 
+    /// A vector falls asleep, or one that slept wakes or ends.
+    void note_sleep(bool begins) noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        asleep_ += begins ? std::size_t{1} : ~std::size_t{0};
+    }
+    /// How many vectors sleep.
+    std::size_t asleep() noexcept {
+        base::lock_guard<base::mutex> const lock(lock_);
+        return asleep_;
+    }
+
     /// Makes the span's bytes from `before` on up to `bytes` the vector's: whole pages, within the span. Throws out_of_memory,
     /// cuda_error, std::bad_alloc; usage_error if it shows that the device cannot map memory.
     void commit(span& of, std::size_t before, std::size_t bytes) {
@@ -254,7 +265,7 @@ private:
         now.reserved_bytes = held_bytes();
         now.in_use_bytes = held_bytes() - (table_.ready_count() + table_.returned_count()) * page_bytes();
         now.limit_bytes = options_.limit_bytes();
-        now.live_blocks = live_;
+        now.live_blocks = live_ - asleep_;
         now.chunks = table_.size();
         now.lost_bytes = table_.lost_count() * page_bytes();
         now.unsettled_bytes = table_.returned_count() * page_bytes() - now.lost_bytes;
@@ -265,7 +276,8 @@ private:
     base::mutex lock_; // guards the rest
     page_mapper pages_;
     page_table& table_;    // of 'pages_'
-    std::size_t live_ = 0; // spans of vectors
+    std::size_t live_ = 0;   // spans of vectors
+    std::size_t asleep_ = 0; // of those: what a sleep_group put to sleep
 };
 
 } // namespace stable::detail
