@@ -141,15 +141,14 @@ private:
         }
         return made->pool;
     }
-    void open_both_ways(held& fresh, std::size_t at) const {
-        if constexpr (held::can_open)
+    void open_both_ways([[maybe_unused]] held& fresh, [[maybe_unused]] std::size_t at) const {
+        if constexpr (held::can_open) {
             for (std::size_t i = 0; access_ == peer_access::where_possible && i < pools_.size(); ++i)
                 if (held* const other = pools_[i].made.load(base::memory_order_relaxed)) {
                     fresh.open_to(static_cast<int>(i));
                     other->open_to(static_cast<int>(at));
                 }
-        else
-            static_cast<void>(fresh), static_cast<void>(at);
+        }
     }
 
     mutable base::mutex mutex_; // held while a pool is made
