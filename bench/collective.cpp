@@ -12,8 +12,9 @@
 //     window      ncclMemAlloc, with a window
 //
 // Then windows and chunks before and after, which must be the same; and nanoseconds a pair of allocate and free, beside
-// device_pool. At last, with two devices or more, the speed of copies between the first two: of sharded_vector's reshard and of
-// replicated's broadcast, beside cudaMemcpyPeerAsync of cudaMalloc's memory.
+// device_pool. At last, with two devices or more, the speed of copies between the first two, each way: of sharded_vector's reshard
+// (between pools that are open to each other, closed, and open one way) and of replicated's broadcast, beside cudaMemcpyPeerAsync of
+// cudaMalloc's memory; and which way weir says that they take.
 
 #include <algorithm>
 #include <chrono>
@@ -187,50 +188,93 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
-// From one device to another, and back.
-void peer_copies() {
-    if (weir::runtime::device_count() < 2)
-        return;
-    constexpr std::size_t bytes = 4 * largest, count = bytes / sizeof(float);
-    weir::multi_device::per_device<weir::device_pool> pools;
-    weir::multi_device::device_streams const streams;
-    weir::multi_device::sharded_vector<float> shards(pools, streams, {count});
-    weir::multi_device::replicated<float> copies(pools, streams, count);
-    void* plain[2] = {};
-    for (int device : {0, 1}) {
-        weir::runtime::device_scope const there(device);
-        weir::check_cuda(cudaMalloc(&plain[device], bytes), "cudaMalloc");
+// Pools of which one alone is open to the other devices.
+class one_way_pools {
+public:
+    explicit one_way_pools(int open) {
+        for (int i = 0; i < weir::runtime::device_count(); ++i) {
+            weir::upstream::virtual_memory<> memory(i);
+            for (int other = 0; i == open && other < weir::runtime::device_count(); ++other)
+                static_cast<void>(memory.try_enable_access_from(other));
+            pools_.push_back(std::make_unique<weir::device_pool>(memory));
+        }
     }
-    auto const copy = [&](int to, int from) {
-        weir::check_cuda(cudaMemcpyPeerAsync(plain[to], to, plain[from], from, bytes, streams[to]), "cudaMemcpyPeerAsync");
-        weir::synchronize(streams[to]);
-    };
-    std::vector<double> rates[3];
-    auto const measure = [&](int kind, double moved, auto const& work) {
-        work(); // warms up
-        auto const began = clock_type::now();
-        for (int i = 0; i < warm; ++i)
-            work();
-        streams.synchronize();
-        rates[kind].push_back(moved * warm / std::chrono::duration<double, std::nano>(clock_type::now() - began).count());
-    };
-    constexpr double each = static_cast<double>(bytes);
-    for (int round = 0; round < rounds; ++round) {
-        measure(0, 2 * each, [&] { copy(1, 0), copy(0, 1); });
-        measure(1, 2 * each, [&] {
-            shards.reshard({0, count});
-            shards.reshard({count});
-            streams.synchronize();
-        });
-        measure(2, each * (copies.devices() - 1), [&] { copies.broadcast_async(0), streams.synchronize(); });
+    weir::device_pool& operator[](int device) const { return *pools_[static_cast<std::size_t>(device)]; }
+
+private:
+    std::vector<std::unique_ptr<weir::device_pool>> pools_;
+};
+
+// Copies between devices 0 and 1, each way.
+class peer_bench {
+    static constexpr std::size_t bytes = 4 * largest, count = bytes / sizeof(float);
+    using route = weir::multi_device::route;
+
+public:
+    void run() {
+        void* plain[2] = {};
+        for (int device : {0, 1}) {
+            weir::runtime::device_scope const there(device);
+            weir::check_cuda(cudaMalloc(&plain[device], bytes), "cudaMalloc");
+        }
+        std::printf("\n%-26s %8s %8s %8s %8s\n", "copies, GB/s", "0 to 1", "1 to 0", "of it", "way");
+        measure(
+            "cudaMemcpyPeerAsync",
+            [&](int to) {
+                int const from = 1 - to;
+                weir::check_cuda(cudaMemcpyPeerAsync(plain[to], to, plain[from], from, bytes, streams_[to]), "cudaMemcpyPeerAsync");
+            },
+            [&] { return weir::multi_device::route_of(plain[1], 1, plain[0], 0); });
+        for (void* const each : plain)
+            weir::check_cuda(cudaFree(each), "cudaFree");
+        using weir::multi_device::peer_access;
+        using pools = weir::multi_device::per_device<weir::device_pool>;
+        pools open, closed({}, peer_access::none);
+        one_way_pools const first(0), second(1);
+        reshard("reshard, open", open);
+        reshard("reshard, closed", closed);
+        reshard("reshard, 0 open to 1", first);
+        reshard("reshard, 1 open to 0", second);
+        weir::multi_device::replicated<float> copies(open, streams_, count);
+        measure("broadcast, open", [&](int to) { copies.broadcast_async(1 - to); }, [&] { return copies.last_route(0, 1); },
+                copies.devices() - 1);
     }
-    double const link = median(rates[0]);
-    std::printf("\n%-24s %8s %10s\n%-24s %8.1f\n", "copies, there and back", "GB/s", "of it", "cudaMemcpyPeerAsync", link);
-    std::printf("%-24s %8.1f %8.0f %%\n", "reshard", median(rates[1]), 100 * median(rates[1]) / link);
-    std::printf("%-24s %8.1f %8.0f %%\n", "broadcast", median(rates[2]), 100 * median(rates[2]) / link);
-    for (void* each_plain : plain)
-        weir::check_cuda(cudaFree(each_plain), "cudaFree");
-}
+
+private:
+    template <class Pools>
+    void reshard(char const* name, Pools& pools) {
+        weir::multi_device::sharded_vector<float> shards(pools, streams_, {count});
+        measure(
+            name, [&](int to) { to == 0 ? shards.reshard({count}) : shards.reshard({0, count}); },
+            [&] { return shards.last_route(0, 1); });
+    }
+
+    // copy(to) copies `times` times as many bytes from the other device to that one.
+    template <class Copy, class Way>
+    void measure(char const* name, Copy const& copy, Way const& way, int times = 1) {
+        std::vector<double> rates[2];
+        for (int round = 0; round < rounds; ++round) {
+            double ns[2] = {};
+            for (int i = -1; i < warm; ++i)
+                for (int const to : {1, 0}) {
+                    auto const began = clock_type::now();
+                    copy(to);
+                    streams_.synchronize();
+                    ns[to] += i < 0 ? 0 : std::chrono::duration<double, std::nano>(clock_type::now() - began).count();
+                }
+            for (int const to : {0, 1})
+                rates[to].push_back(static_cast<double>(bytes) * times * warm / ns[to]);
+        }
+        double const there = median(rates[1]), back = median(rates[0]);
+        link_ = link_ == 0 ? there + back : link_;
+        char const* const ways[] = {"none", "same", "link", "host", "unknown"};
+        std::printf("%-26s %8.1f %8.1f %7.0f%% %8s\n", name, there, back, 100 * (there + back) / link_,
+                    ways[static_cast<int>(way())]);
+    }
+
+    weir::multi_device::device_streams streams_;
+    double link_ = 0;
+};
 
 } // namespace
 
@@ -256,7 +300,8 @@ int main(int argc, char** argv) {
     for (std::thread& each : threads)
         each.join();
     try {
-        peer_copies();
+        if (weir::runtime::device_count() > 1)
+            peer_bench().run();
     } catch (std::exception const& error) {
         failures.push_back(error.what());
     }

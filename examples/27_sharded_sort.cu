@@ -119,10 +119,10 @@ int main() try {
 
         std::printf("%zu keys on %d device%s\n\ndevice   keys before      after   from device 0 it gets them\n", all, devices,
                     devices == 1 ? "" : "s");
-        char const* const ways[] = {"by a copy within it", "over the link", "through the host"};
+        char const* const ways[] = {"nothing", "by a copy within it", "over the link", "through the host", "as CUDA decides"};
         for (int d = 0; d != devices; ++d)
             std::printf("%6d  %12zu %10zu   %s\n", d, keys[d].size(), sorted[d].size(),
-                        ways[static_cast<int>(route_between(0, d))]);
+                        ways[static_cast<int>(route_of(sorted[d].data(), d, keys[0].data(), 0))]);
         char const* const names[] = {"sort", "agree on marks", "exchange", "sort again"};
         std::printf("\n");
         for (int i = 0; i != 4; ++i)

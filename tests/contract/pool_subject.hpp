@@ -54,6 +54,10 @@ struct subject {
 template <class Pool>
 inline constexpr bool has_limit = true;
 
+/// Whether memory may be for a thread's own default stream.
+template <class Pool>
+inline constexpr bool knows_thread_streams = true;
+
 template <class Pool>
 void fill(void* p, int value, std::size_t bytes, stream_ref stream) {
     if (bytes == 0)

@@ -8,15 +8,19 @@
 #include <doctest/doctest.h>
 #include <optional>
 #include <string>
+#include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <support/simulated_nccl.hpp>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 #include <weir/container/vector.hpp>
 #include <weir/interop/nccl.hpp>
 #include <weir/multi_device.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes/device_pool.hpp>
 #include <weir/upstream/device.hpp>
 
@@ -162,6 +166,35 @@ TEST_CASE("nccl: a collective in a captured graph runs at each launch, on what i
                   CHECK(sums.to_host_sync<std::vector>() == std::vector<int>{first, 2});
               }
           }));
+    CHECK(complaints().empty());
+}
+
+TEST_CASE("nccl: collectives of two ranks in one captured graph, whichever device is current") {
+    simulated_cuda::world const world(devices(2), support::report_all);
+    weir::base::growing_array<nccl::communicator> ranks = nccl::communicator::all(std::array<int, 2>{0, 1});
+    multi_device::per_device<weir::device_pool> pools;
+    multi_device::device_streams const streams;
+    for (int const current : {0, 1}) {
+        CAPTURE(current);
+        CHECK(cudaSetDevice(current) == cudaSuccess);
+        multi_device::sharded_vector<int> xs(pools, streams, 2);
+        xs.scatter(std::vector<int>{1, 2});
+        weir::order_after(streams[0], streams[1]);
+        support::recording graph(streams[0]);
+        weir::order_after(streams[1], streams[0]);
+        nccl::group together;
+        for (int i : {0, 1})
+            ranks[static_cast<std::size_t>(i)].all_reduce(streams[i], xs[i], xs[i]);
+        together.end();
+        weir::order_after(streams[0], streams[1]);
+        graph.end();
+        for (int const sum : {3, 6}) {
+            graph.launch(streams[0]);
+            weir::order_after(streams[1], streams[0]);
+            CHECK(xs.to_host_sync<std::vector>() == std::vector<int>{sum, sum});
+        }
+    }
+    CHECK(cudaSetDevice(0) == cudaSuccess);
     CHECK(complaints().empty());
 }
 
@@ -332,6 +365,151 @@ TEST_CASE("nccl: types have NCCL's names") {
     CHECK(nccl::data_type<unsigned> == ncclUint32);
     CHECK(nccl::data_type<long> == ncclInt64);
     CHECK(nccl::data_type<unsigned long long> == ncclUint64);
+}
+
+namespace {
+
+// Two ranks that are threads of this test, and talk by sockets: each with a pool on a device of its own. What rank 0 says.
+template <class Body>
+std::string said_by_first(std::uint64_t deadline_ns, Body const& body) {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    std::string said;
+    auto const be = [&](multi_device::rank_channel& channel) {
+        CHECK(cudaSetDevice(channel.rank()) == cudaSuccess);
+        return support::sentence_of<std::exception>([&] {
+            multi_device::collective_pool<> pool(channel, weir::pool_options{}.name("sums"));
+            body(pool, channel);
+        });
+    };
+    std::thread other([&] {
+        multi_device::socket_channel channel(ends[1], 1, 2);
+        static_cast<void>(be(channel));
+        close(ends[1]); // it has ended
+    });
+    multi_device::socket_channel channel(std::array<int, 1>{ends[0]}, deadline_ns);
+    said = be(channel);
+    close(ends[0]);
+    other.join();
+    return said;
+}
+
+std::string said_of_wrong(void (*body)(nccl::communicator&, multi_device::rank_channel&)) {
+    return said_by(2, body)[0];
+}
+
+} // namespace
+
+TEST_CASE("nccl: bad input gets a sentence") {
+    struct row {
+        char const* what;
+        char const* says;
+        std::string (*said)();
+    };
+    constexpr static std::uint64_t for_ever = UINT64_MAX;
+    for (row const& each : {
+             row{"a rank that dies",
+                 "weir: rank 1 of pool 'sums' did not come to 'grow' before the deadline: it has ended, or does something else; this "
+                 "was call 1 of rank 0; end all ranks and begin anew",
+                 [] {
+                     return said_by_first(for_ever, [](auto& pool, auto& channel) {
+                         if (channel.rank() == 0)
+                             pool.grow(2 * MiB);
+                     });
+                 }},
+             row{"a rank that never comes",
+                 "weir: rank 1 did not come to make the communicator before the deadline; end all ranks and begin anew",
+                 [] {
+                     int ends[2];
+                     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+                     multi_device::socket_channel channel(std::array<int, 1>{ends[0]}, 0);
+                     std::string const said = support::sentence_of<weir::usage_error>([&] { nccl::communicator none(channel); });
+                     close(ends[0]), close(ends[1]);
+                     return said;
+                 }},
+             row{"sizes that differ between ranks",
+                 "weir: the ranks of pool 'sums' differ: call 1 is 'grow by 2097152 bytes (2 MiB)' on rank 0 and 'grow by 4194304 "
+                 "bytes (4 MiB)' on rank 1; make the same calls in the same order on every rank, whatever each one's work is",
+                 [] {
+                     return said_by_first(for_ever,
+                                          [](auto& pool, auto& channel) { pool.grow(channel.rank() == 0 ? 2 * MiB : 4 * MiB); });
+                 }},
+             row{"records whose sizes differ",
+                 "weir: rank 0 exchanges 4 bytes and rank 1 8: they make different calls, such as one that grows a pool and one "
+                 "that makes a communicator; make the same calls in the same order on every rank",
+                 [] {
+                     return said_by_first(for_ever, [](auto&, auto& channel) {
+                         char record[8] = {}, all[16];
+                         static_cast<void>(channel.exchange(record, channel.rank() == 0 ? 4 : 8, all));
+                     });
+                 }},
+             row{"sizes that differ in a collective", "weir: all_reduce needs as many elements in both containers",
+                 [] {
+                     return said_of_wrong([](nccl::communicator& comm, auto&) {
+                         std::vector<int> const three(3);
+                         std::vector<int> two(2);
+                         comm.all_reduce(weir::default_stream, three, two);
+                     });
+                 }},
+             row{"a device named twice", "weir: device 1 is named twice; each rank has a device of its own",
+                 [] {
+                     return support::sentence_of<weir::usage_error>(
+                         [] { static_cast<void>(nccl::communicator::all(std::array<int, 2>{1, 1})); });
+                 }},
+             row{"two ranks on one device", "weir: ncclCommInitRank failed: invalid usage (5): two ranks are on device 0",
+                 [] {
+                     multi_device::thread_ranks const place(2);
+                     std::string said[2];
+                     auto const be = [&](int rank) {
+                         CHECK(cudaSetDevice(0) == cudaSuccess);
+                         multi_device::thread_channel channel(place, rank);
+                         said[rank] = support::sentence_of<nccl::nccl_error>([&] { nccl::communicator none(channel); });
+                     };
+                     std::thread other([&] { be(1); });
+                     be(0);
+                     other.join();
+                     CHECK(said[1] == said[0]);
+                     return said[0];
+                 }},
+             row{"memory that cannot be registered",
+                 "weir: ncclCommWindowRegister failed: an error (4): a window's memory is cuMemCreate's",
+                 [] {
+                     return said_of_wrong([](nccl::communicator& comm, multi_device::rank_channel& channel) {
+                         nccl::windows windows(comm);
+                         multi_device::collective_pool<weir::upstream::device, weir::placement::best_fit<>> pool(channel, {}, &windows);
+                         pool.grow(2 * MiB);
+                     });
+                 }},
+             row{"a collective on a captured stream beside one that is not captured",
+                 "weir: ncclGroupEnd failed: invalid usage (5): a communicator's calls in a group are all captured into one graph, or "
+                 "none of them is",
+                 [] {
+                     return said_by(1, [](nccl::communicator& comm, auto&) {
+                         weir::device_pool pool;
+                         scoped_stream captured, other;
+                         weir::device_vector<int> xs(pool, captured, 4), ys(pool, other, 4);
+                         support::capture const graph(captured);
+                         nccl::group both;
+                         comm.all_reduce(captured, xs, xs);
+                         comm.all_reduce(other, ys, ys);
+                         both.end();
+                     })[0];
+                 }},
+             row{"a wait for a captured stream",
+                 "weir: the host cannot wait for a stream that is being captured into a graph; end the capture first",
+                 [] {
+                     return said_by(1, [](nccl::communicator& comm, auto&) {
+                         scoped_stream stream;
+                         support::capture const graph(stream);
+                         comm.synchronize(stream, long_ns);
+                     })[0];
+                 }},
+         }) {
+        CAPTURE(each.what);
+        simulated_cuda::world const world(devices(2), support::report_all);
+        CHECK(each.said() == each.says);
+        CHECK(complaints().empty());
+    }
 }
 
 #endif

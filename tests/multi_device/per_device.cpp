@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
+#include <string>
 #include <support/fault_sweep.hpp>
 #include <support/sentence.hpp>
 #include <thread>
@@ -16,6 +17,8 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/multi_device.hpp>
 #include <weir/recipes/device_pool.hpp>
+#include <weir/recipes/frame_pool.hpp>
+#include <weir/runtime/wait.hpp>
 
 namespace {
 
@@ -128,6 +131,109 @@ TEST_CASE("per_device: a device that is not there is refused, and a pool that co
     CHECK(pools[0].device == 0);
     CHECK(noted_pool::made == 1);
 }
+
+namespace {
+
+// Whether the memory of `owner`'s pool is open to device `user`: what CUDA says of a block of it.
+template <class Pool>
+bool opens(Pool& pool, int owner, int user) {
+    stream_of const stream(owner);
+    weir::device_buffer const block(pool, stream, 3 * MiB);
+    using weir::multi_device::detail::mapped_access;
+    return mapped_access().of(block.data(), user) == mapped_access::answer::open;
+}
+
+} // namespace
+
+TEST_CASE("per_device: pools are open to each other where devices reach each other, also what they get later") {
+    using weir::multi_device::peer_access;
+    for (bool const peers : {true, false})
+        for (peer_access const access : {peer_access::where_possible, peer_access::none}) {
+            CAPTURE(peers);
+            machine const here(peers);
+            per_device<weir::device_pool> pools({}, access);
+            per_device<weir::layer::statistics<weir::device_pool>> layered([](int) { return weir::pool_options{}; }, access);
+            CHECK_FALSE(pools.is_open(0, 0)); // it is not there
+            static_cast<void>(pools[0]);
+            CHECK(pools.is_open(0, 0));
+            pools.make_all(), layered.make_all();
+            for (int owner = 0; owner < here.count; ++owner)
+                for (int user = 0; user < here.count; ++user) {
+                    bool const open = owner == user || (access == peer_access::where_possible &&
+                                                        weir::runtime::can_reach(user, owner));
+                    CHECK(pools.is_open(owner, user) == open);
+                    CHECK(layered.is_open(owner, user) == open);
+                    CHECK(opens(pools[owner], owner, user) == open);
+                    CHECK(opens(layered[owner], owner, user) == open);
+                }
+            CHECK_THROWS_AS(pools.is_open(here.count, 0), weir::usage_error);
+            CHECK_THROWS_AS(pools.is_open(0, here.count), weir::usage_error);
+        }
+}
+
+TEST_CASE("per_device: a driver_pool opens itself, and memory of cudaMalloc is not opened") {
+    for (bool const peers : {true, false}) {
+        machine const here(peers);
+        per_device<weir::driver_pool, weir::driver_pool_options> cudas;
+        per_device<weir::frame_pool> frames;
+        cudas.make_all(), frames.make_all();
+        for (int other = 1; other < here.count; ++other) {
+            bool const open = weir::runtime::can_reach(other, 0);
+            CHECK(cudas.is_open(0, other) == open);
+            CHECK(cudas.is_open(other, 0) == open);
+            CHECK_FALSE(frames.is_open(0, other));
+            if (!open)
+                continue;
+            stream_of const home(0), away(other);
+            weir::device_buffer block(cudas[0], home, 1000);
+            block.zero_async();
+            weir::synchronize(home);
+            weir::runtime::device_scope const there(other);
+            unsigned char host[16];
+            CHECK(cudaMemcpyAsync(host, block.data(), 16, cudaMemcpyDefault, away) == cudaSuccess);
+            weir::synchronize(away);
+        }
+    }
+}
+
+#ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("per_device: where CUDA refuses to open memory the pools are there, closed, and where it fails none is") {
+    struct row {
+        char const* call;
+        unsigned which; // a mapped chunk is opened to its own device first
+        cudaError_t answer;
+        bool is_there;
+    };
+    for (row const& each : {row{"cuMemSetAccess", 2, cudaErrorTooManyPeers, true}, row{"cuMemSetAccess", 2, cudaErrorUnknown, false},
+                            row{"cudaMemPoolSetAccess", 1, cudaErrorTooManyPeers, true},
+                            row{"cudaMemPoolSetAccess", 1, cudaErrorUnknown, false}}) {
+        CAPTURE(each.call);
+        CAPTURE(each.answer);
+        machine const here;
+        auto const check = [&](auto& pools) {
+            static_cast<void>(pools[0]);
+            simulated_cuda::fail_call(each.call, each.which, each.answer);
+            if (each.is_there)
+                static_cast<void>(pools[1]);
+            else
+                CHECK_THROWS_AS(pools[1], weir::cuda_error);
+            CHECK((pools.find(1) != nullptr) == each.is_there);
+            static_cast<void>(pools[1]);
+            CHECK((pools.is_open(0, 1) != pools.is_open(1, 0)) == each.is_there);
+            static_cast<void>(pools[2]);
+            CHECK(pools.is_open(0, 2));
+            CHECK(pools.is_open(2, 0));
+        };
+        if (each.call == std::string("cuMemSetAccess")) {
+            per_device<weir::device_pool> mapped(weir::pool_options{}.reserve(2 * MiB));
+            check(mapped);
+        } else {
+            per_device<weir::driver_pool, weir::driver_pool_options> cudas;
+            check(cudas);
+        }
+    }
+}
+#endif
 
 TEST_CASE("per_device: threads that ask at the same time get the same pool") {
     machine const here;

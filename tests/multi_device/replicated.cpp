@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <memory>
 #include <numeric>
+#include <support/recording.hpp>
 #include <support/sentence.hpp>
 #include <utility>
 #include <vector>
 #include <weir/multi_device.hpp>
+#include <weir/order/order_after.hpp>
 #include <weir/recipes/device_pool.hpp>
 #include <weir/recipes/pinned_pool.hpp>
 
@@ -124,6 +126,34 @@ TEST_CASE("replicated: copies stay in place, and are in the order of the streams
         for (int i = 0; i < here.count; ++i)
             CHECK(xs[i].to_host_sync<std::vector>() == counted(1000));
         weir::synchronize(mine);
+    }
+}
+
+TEST_CASE("replicated: a broadcast is captured into a graph of several devices, whichever is current") {
+    machine const here;
+    if (here.count < 2)
+        return;
+    per_device<weir::device_pool> pools;
+    device_streams const streams;
+    replicated<int> xs(pools, streams, std::vector<int>{1, 2, 3});
+    if (!pools.is_open(0, here.count - 1)) // what a graph copies has to be open
+        return;
+    streams.synchronize();
+    elsewhere const there(here);
+    support::recording graph(streams[0]);
+    for (int i = 1; i < here.count; ++i)
+        weir::order_after(streams[i], streams[0]);
+    xs.broadcast_async(0);
+    for (int i = 1; i < here.count; ++i)
+        weir::order_after(streams[0], streams[i]);
+    graph.end();
+    for (int const first : {7, 9}) {
+        xs[0].assign(std::vector<int>{first, 2, 3});
+        graph.launch(streams[0]);
+        for (int i = 0; i < here.count; ++i) {
+            weir::order_after(streams[i], streams[0]);
+            CHECK(xs[i].to_host_sync<std::vector>() == std::vector<int>{first, 2, 3});
+        }
     }
 }
 

@@ -149,6 +149,36 @@ TEST_CASE("order_after: a fork of a capture on another device than the memory's 
     check_cuda(cudaSetDevice(0), "cudaSetDevice");
 }
 
+TEST_CASE("order_after: a graph of several devices is captured whichever device is current, and on another one it is refused") {
+    simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(4), support::report_all);
+    std::vector<cudaStream_t> streams(4);
+    for (int i = 0; i < 3; ++i) { // device 3 is not used
+        check_cuda(cudaSetDevice(i), "cudaSetDevice");
+        check_cuda(cudaStreamCreateWithFlags(&streams[static_cast<std::size_t>(i)], cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    for (int const current : {0, 1, 2}) {
+        CAPTURE(current);
+        check_cuda(cudaSetDevice(current), "cudaSetDevice");
+        support::capture graph(streams[1]);
+        weir::order_after(streams[2], streams[1]);
+        weir::order_after(streams[0], streams[2]);
+        simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+        CHECK_THROWS_AS(weir::order_after(streams[0], streams[1]), weir::cuda_error);
+        simulated_cuda::fail_call("cudaEventRecord", 1, cudaErrorInvalidResourceHandle, simulated_cuda::lasting::for_ever);
+        CHECK_SAYS(support::sentence_of<weir::cuda_error>([&] { weir::order_after(streams[0], streams[1]); }),
+                   "the stream or event was destroyed, or belongs to another device");
+        simulated_cuda::clear_faults();
+        weir::order_after(streams[1], streams[0]);
+        CHECK(graph.unbroken());
+        int now = -1;
+        check_cuda(cudaGetDevice(&now), "cudaGetDevice");
+        CHECK(now == current);
+    }
+    for (int i = 0; i < 3; ++i)
+        check_cuda(cudaStreamDestroy(streams[static_cast<std::size_t>(i)]), "cudaStreamDestroy");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
+}
+
 TEST_CASE("order_after: a default stream is its device's, whichever is current") {
     for (cudaStream_t const each : {cudaStreamLegacy, cudaStreamPerThread}) {
         simulated_cuda::world const world(simulated_cuda::config{}.late().with_devices(2), support::report_all);

@@ -375,6 +375,25 @@ PROBE("an event is recorded on streams of its own device alone") {
     CUDA_OK(cudaSetDevice(0));
 }
 
+PROBE("an event of another device is refused on a captured stream, too, which breaks no capture") {
+    if (!two_devices())
+        return;
+    event here;
+    CUDA_OK(cudaSetDevice(1));
+    {
+        stream there;
+        event of_it;
+        CUDA_OK(cudaStreamBeginCapture(there, cudaStreamCaptureModeThreadLocal));
+        CUDA_IS(cudaErrorInvalidResourceHandle, cudaEventRecord(here, there));
+        static_cast<void>(cudaGetLastError());
+        CUDA_OK(cudaEventRecord(of_it, there));
+        cudaGraph_t graph = nullptr;
+        CUDA_OK(cudaStreamEndCapture(there, &graph));
+        CUDA_OK(cudaGraphDestroy(graph));
+    }
+    CUDA_OK(cudaSetDevice(0));
+}
+
 PROBE("a stream waits for an event of another device") {
     if (!two_devices())
         return;

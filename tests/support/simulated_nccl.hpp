@@ -307,6 +307,14 @@ inline void perform_ready(clique& all) {
         }
 }
 
+// The graph that a stream is captured into, as a number; 0: none.
+inline unsigned long long graph_of(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    static_cast<void>(cudaStreamGetCaptureInfo(stream, &status, &id));
+    return status == cudaStreamCaptureStatusActive ? id : 0;
+}
+
 // The calls of some ranks of one thread, together: enqueues them, and waits until the others have come.
 inline ncclResult_t make(std::vector<std::pair<ncclComm*, call>> const& calls) {
     if (calls.empty())
@@ -315,6 +323,10 @@ inline ncclResult_t make(std::vector<std::pair<ncclComm*, call>> const& calls) {
     std::unique_lock<std::mutex> guard(all.lock);
     if (!all.dead.empty())
         return refuse(all.dead);
+    for (auto const& [comm, each] : calls)
+        for (auto const& [other, its] : calls)
+            if (comm == other && each.stream && its.stream && graph_of(each.stream) != graph_of(its.stream))
+                return refuse("a communicator's calls in a group are all captured into one graph, or none of them is");
     std::set<ncclComm*> own;
     std::vector<std::shared_ptr<ending>> ends;
     for (auto const& [comm, each] : calls) {

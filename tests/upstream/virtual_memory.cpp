@@ -625,6 +625,8 @@ TEST_CASE("virtual_memory: where a device cannot map memory, it can be neither o
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2).without_virtual_memory(), support::report_all);
     virtual_memory upstream;
     upstream.enable_access_from(0); // its own device
+    CHECK_FALSE(upstream.try_enable_access_from(1));
+    CHECK(upstream.try_enable_access_from(0));
     void* const chunk = upstream.acquire(page);
     CHECK(upstream.release(chunk, page));
     upstream.enable_access_from(1);
@@ -643,6 +645,8 @@ TEST_CASE("virtual_memory: a device that cannot reach the memory is refused at o
     virtual_memory upstream;
     CHECK_SAYS(support::sentence_of<weir::usage_error>([&] { upstream.enable_access_from(1); }),
                "weir: device 1 cannot use memory of device 0");
+    CHECK_FALSE(upstream.try_enable_access_from(1));
+    CHECK_THROWS_AS(upstream.try_enable_access_from(2), weir::usage_error);
     CHECK_FALSE(upstream.has_peers());
     void* const chunk = upstream.acquire(page);
     CHECK(chunk != nullptr);

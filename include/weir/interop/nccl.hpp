@@ -25,6 +25,9 @@
 #include <cstdint>
 #include <ctime>
 #include <cuda_runtime_api.h>
+#if !__has_include(<nccl.h>)
+#error "weir: interop/nccl.hpp needs NCCL's nccl.h: install libnccl-dev or PyPI's nvidia-nccl-cu13, and name the folder"
+#endif
 #include <nccl.h>
 #include <sched.h>
 #include <type_traits>

@@ -55,6 +55,15 @@ public:
     /// The number of a thing that every rank makes, such as a pool, from 1 on in the order in which they are made.
     std::uint32_t next_number() noexcept { return ++numbers_; }
 
+protected:
+    /// Throws usage_error: rank 0's record has `first_bytes` bytes, and another rank's has `bytes`.
+    [[noreturn]] static void refuse_sizes(std::size_t first_bytes, int other, std::size_t bytes) {
+        throw usage_error("weir: rank 0 exchanges " + base::number_text(first_bytes) + " bytes and rank " +
+                          base::number_text(static_cast<std::size_t>(other)) + " " + base::number_text(bytes) +
+                          ": they make different calls, such as one that grows a pool and one that makes a communicator; "
+                          "make the same calls in the same order on every rank");
+    }
+
 private:
     std::uint32_t numbers_ = 0;
 };
@@ -74,11 +83,7 @@ public:
         int const absent = board_->exchange(rank_, ranks_, ++round_, mine, bytes, all,
                                             [this](std::uint64_t turns) { return waits(turns); });
         if (int const other = absent < 0 ? board_->other_size(ranks_, round_) : -1; other >= 0)
-            throw usage_error("weir: rank 0 exchanges " + base::number_text(board_->size_of(0, round_)) + " bytes and rank " +
-                              base::number_text(static_cast<std::size_t>(other)) + " " +
-                              base::number_text(board_->size_of(other, round_)) +
-                              ": they make different calls, such as one that grows a pool and one that makes a communicator; "
-                              "make the same calls in the same order on every rank");
+            refuse_sizes(board_->size_of(0, round_), other, board_->size_of(other, round_));
         return absent;
     }
 

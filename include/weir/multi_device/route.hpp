@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// Which way can a copy from one device to another take?
+// Which way can a copy from one device to another take, and which one does it take?
 //
-// Over the link between them where CUDA says that they can reach each other's memory. Otherwise it takes the copy through the
-// host's memory by itself, which is right and slower. CUDA does not say afterwards which way a copy took: where it may go over
-// the link, it may still go through the host if the memory is not open to the other device. Its speed tells.
+// Over the link between them, if CUDA says that they can reach each other's memory ('route_between'), and if the memory is open
+// to the other device. Mapped memory (upstream::virtual_memory, and so most of weir's pools) is open to the devices that it was
+// opened to: 'per_device' does so, and 'enable_access_from'. Memory of cudaMalloc is open where the program called
+// cudaDeviceEnablePeerAccess, of which CUDA does not tell. What is not open CUDA stages through the host's memory by itself,
+// which is right and slower (two H200: 38 GB/s in place of 387).
 //
-// cost:      a question to CUDA.
-// not for:   kernels that use another device's memory: open it ('enable_access_from' of an upstream or a driver_pool).
+// cost:      'route_between' a question to CUDA, 'route_of' two to four.
+// not for:   kernels that use another device's memory: open it.
 
-#include <cuda_runtime_api.h>
-#include <weir/runtime/check.hpp>
+#include <weir/multi_device/by_device/copy_route.hpp>
 #include <weir/runtime/devices.hpp>
 
 namespace weir {
@@ -19,22 +20,24 @@ inline namespace v0 {
 namespace multi_device {
 
 /// The way of a copy.
-enum class route : unsigned char {
-    same_device,      ///< it stays on the device
-    link,             ///< from device to device, by NVLink or PCIe: CUDA can
-    through_the_host, ///< through the host's memory
-};
+using route = detail::copy_route;
 
-/// The way that is open to a copy from device `from` to device `to`. Throws usage_error if there is no such device, cuda_error.
-/// Never blocks. Any thread.
+/// The best way that there can be from device `from` to device `to`: 'link' where memory that is open takes the link. Throws
+/// usage_error if there is no such device, cuda_error. Never blocks. Any thread.
 inline route route_between(int from, int to) {
     from = runtime::existing_device(from);
     to = runtime::existing_device(to);
     if (from == to)
         return route::same_device;
-    int able = 0;
-    check_cuda(cudaDeviceCanAccessPeer(&able, to, from), "cudaDeviceCanAccessPeer");
-    return able != 0 ? route::link : route::through_the_host;
+    return runtime::can_reach(to, from) ? route::link : route::through_the_host;
+}
+
+/// The way that a copy takes to the memory at `to`, of device `here`, from that at `from`, of device `there`. Throws
+/// usage_error if there is no such device, cuda_error. Never blocks. Any thread.
+inline route route_of(void const* to, int here, void const* from, int there) {
+    here = runtime::existing_device(here);
+    there = runtime::existing_device(there);
+    return detail::mapped_access().route_of(to, here, from, there);
 }
 
 } // namespace multi_device

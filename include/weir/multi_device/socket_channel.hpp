@@ -57,57 +57,66 @@ public:
 
     int rank() const noexcept override { return rank_; }
     int ranks() const noexcept override { return ranks_; }
-    /// As rank_channel's. A rank whose record has another size counts as one that did not come.
+    /// As rank_channel's. Throws usage_error, on every rank, if their records are not of one size; the channel is as good as
+    /// before then.
     int exchange(void const* mine, std::size_t bytes, void* all) override {
         if (bytes > most_bytes)
             throw usage_error("weir: ranks exchange records of at most 4096 bytes; send data by the device");
-        if (absent_ < 0)
-            absent_ = rank_ == 0 ? collect(mine, bytes, static_cast<char*>(all)) : ask(mine, bytes, all);
+        if (absent_ >= 0)
+            return absent_;
+        head const verdict = rank_ == 0 ? collect(mine, bytes, static_cast<char*>(all)) : ask(mine, bytes, all);
+        absent_ = static_cast<int>(verdict.absent);
         if (absent_ >= 0)
             for (int const each : sockets_)
                 shutdown(each, SHUT_RDWR); // so the other side does not wait
+        else if (verdict.other >= 0)
+            refuse_sizes(verdict.bytes, static_cast<int>(verdict.other), verdict.other_bytes);
         return absent_;
     }
 
 private:
     static constexpr std::size_t most_bytes = 4096;
-    // What stands before a record, and before all of them.
+    // What stands before a record, and rank 0's verdict, which stands before all of them.
     struct head {
-        std::uint64_t bytes;
-        std::int64_t absent;
+        std::uint64_t bytes;       // of the record; rank 0's
+        std::int64_t absent;       // the first rank that did not come; -1: none
+        std::int64_t other;        // the first rank whose record has another size than rank 0's; -1: none
+        std::uint64_t other_bytes; // that size
     };
 
-    int collect(void const* mine, std::size_t bytes, char* all) {
+    head collect(void const* mine, std::size_t bytes, char* all) {
+        char misfit[most_bytes]; // a record of another size is read, so that the next exchange finds its own
         std::memcpy(all, mine, bytes);
-        int absent = -1;
+        head verdict{bytes, -1, -1, 0};
         began_ns_ = now_ns();
-        for (int each = 1; each < ranks_ && absent < 0; ++each) {
+        for (int each = 1; each < ranks_ && verdict.absent < 0; ++each) {
             head its{};
             int const from = sockets_[static_cast<std::size_t>(each - 1)];
-            char* const record = all + static_cast<std::size_t>(each) * bytes;
-            if (!receive(from, &its, sizeof its) || its.bytes != bytes || !receive(from, record, bytes))
-                absent = each;
+            bool const came = receive(from, &its, sizeof its) && its.bytes <= most_bytes;
+            char* const record = its.bytes == bytes ? all + static_cast<std::size_t>(each) * bytes : misfit;
+            if (!came || !receive(from, record, its.bytes))
+                verdict.absent = each;
+            else if (its.bytes != bytes && verdict.other < 0)
+                verdict.other = each, verdict.other_bytes = its.bytes;
         }
-        head const verdict{bytes, absent};
         began_ns_ = now_ns();
         for (int const each : sockets_) // who does not take it is missed in the next exchange
-            if (send(each, &verdict, sizeof verdict) && absent < 0)
+            if (send(each, &verdict, sizeof verdict) && verdict.absent < 0 && verdict.other < 0)
                 static_cast<void>(send(each, all, static_cast<std::size_t>(ranks_) * bytes));
-        return absent;
+        return verdict;
     }
 
-    int ask(void const* mine, std::size_t bytes, void* all) {
-        head const own{bytes, -1};
+    head ask(void const* mine, std::size_t bytes, void* all) {
+        head const own{bytes, -1, -1, 0};
         head verdict{};
         int const first = sockets_[0];
         began_ns_ = now_ns();
         // It may have answered and ended before this one comes.
         static_cast<void>(send(first, &own, sizeof own) && send(first, mine, bytes));
-        if (!receive(first, &verdict, sizeof verdict))
-            return 0;
-        if (verdict.absent >= 0)
-            return static_cast<int>(verdict.absent);
-        return receive(first, all, static_cast<std::size_t>(ranks_) * bytes) ? -1 : 0;
+        if (!receive(first, &verdict, sizeof verdict) ||
+            (verdict.absent < 0 && verdict.other < 0 && !receive(first, all, static_cast<std::size_t>(ranks_) * bytes)))
+            verdict.absent = 0;
+        return verdict;
     }
 
     bool send(int socket, void const* data, std::size_t bytes) const {

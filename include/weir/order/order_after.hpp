@@ -10,7 +10,8 @@
 // order:     what 'earlier' was given before the call happens before what 'later' is given after it. Calls add up over any
 //            number of streams.
 // cost:      nothing if both are one stream. Otherwise two questions about capture, and an event that is created, recorded
-//            and waited for: about 1 us.
+//            and waited for: about 1 us. Where `earlier` is captured and of another device than the current one, an event more
+//            for each device that is tried.
 // not for:   the host, which can only wait by blocking: see 'synchronize'.
 
 #include <weir/base/error.hpp>
@@ -66,6 +67,26 @@ inline void require_same_graph(order::placed_stream const& later, unsigned long 
                           "legacy default stream; use a stream of the same capture");
 }
 
+// An event that is recorded on a stream whose device nobody knows: a captured stream may not be asked. Mostly it is the current
+// one. If not, CUDA refuses an event of that device, which breaks no capture, and the other devices that the process uses are
+// tried.
+inline runtime::event passed_in_graph(stream_ref earlier) {
+    int next = 0;
+    for (int device = any_device;; device = next++) {
+        runtime::event passed(device);
+        try {
+            passed.record(earlier);
+            return passed;
+        } catch (cuda_error const& refused) {
+            int const count = refused.code() == cudaErrorInvalidResourceHandle ? runtime::device_count() : 0;
+            while (next < count && !runtime::detail::is_ready(next))
+                ++next;
+            if (next >= count)
+                throw;
+        }
+    }
+}
+
 } // namespace detail
 } // namespace order
 
@@ -90,10 +111,12 @@ inline void order_after(order::placed_stream const& later, order::placed_stream 
                 "weir: nothing can be put after the legacy default stream while a stream is captured that waits for "
                 "it; use another stream, or do it before the capture begins");
         order::detail::require_same_graph(later, in_graph ? runtime::capture_of(earlier.stream).id : 0);
-        // A captured stream may not be asked for its device. If the graph spans several devices, its author must see to the
-        // right one.
-        passed = runtime::event(in_graph ? any_device : runtime::device_of(earlier.stream));
-        passed.record(earlier.stream);
+        if (in_graph) {
+            passed = order::detail::passed_in_graph(earlier.stream);
+        } else {
+            passed = runtime::event(runtime::device_of(earlier.stream));
+            passed.record(earlier.stream);
+        }
     }
     runtime::device_scope const there(later.device);
     passed.make_wait(later.stream);

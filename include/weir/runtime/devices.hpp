@@ -65,14 +65,24 @@ inline int existing_device(int device) {
     return device;
 }
 
+/// Whether kernels of a device can use memory of device `owner`, once that is open to them. Throws cuda_error.
+inline bool can_reach(int device, int owner) {
+    int able = 1;
+    if (device != owner)
+        check_cuda(cudaDeviceCanAccessPeer(&able, device, owner), "cudaDeviceCanAccessPeer");
+    return able != 0;
+}
+/// Whether that is CUDA's refusal to open memory to another device, and no failure.
+constexpr bool refuses_peers(cudaError_t answer) noexcept {
+    return answer == cudaErrorNotSupported || answer == cudaErrorNotPermitted || answer == cudaErrorInvalidValue ||
+           answer == cudaErrorInvalidDevice || answer == cudaErrorPeerAccessUnsupported || answer == cudaErrorTooManyPeers;
+}
+
 /// The device of that number, as for existing_device. Its kernels can use memory of device `owner`. Throws usage_error if
 /// they cannot or if there is no such device, cuda_error.
 inline int existing_peer(int device, int owner) {
     int const peer = existing_device(device);
-    int able = 1;
-    if (peer != owner)
-        check_cuda(cudaDeviceCanAccessPeer(&able, peer, owner), "cudaDeviceCanAccessPeer");
-    if (able == 0)
+    if (!can_reach(peer, owner))
         throw usage_error("weir: device " + base::number_text(static_cast<std::size_t>(peer)) +
                           " cannot use memory of device " + base::number_text(static_cast<std::size_t>(owner)) +
                           " (cudaDeviceCanAccessPeer); give it a pool of its own, and copy with cudaMemcpyPeerAsync");

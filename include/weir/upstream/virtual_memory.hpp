@@ -10,8 +10,7 @@
 //
 // A device that cannot map memory (or has too old a driver) gets its chunks from cudaMalloc, and they never grow in place;
 // 'extends' is false then. Some virtual GPUs refuse only when a chunk is mapped; a device that refuses the first one counts as
-// one that cannot. Chunks from cudaMalloc cannot be opened to other devices and cannot be exported. If the caller asked for
-// either, 'acquire' throws.
+// one that cannot. If the caller asked for memory that is open to other devices, or can be exported, 'acquire' throws then.
 //
 // invariant: each chunk is one mapping; addresses with no memory behind them are free in 'addresses', except those of chunks
 //            that were withdrawn.
@@ -69,14 +68,20 @@ public:
     /// copy of this upstream. Each such device adds about 30 us to a chunk and 60 us to a move (two H100; what is here is
     /// opened in 45 us a chunk), so call it for devices that use the memory. Any thread. If 'extends' is false, `acquire`
     /// throws usage_error afterwards. Throws usage_error if there is no such device, or it cannot use this device's memory
-    /// (cudaDeviceCanAccessPeer); std::bad_alloc; cuda_error: then the device may use some of the chunks, and a later call
-    /// opens all.
+    /// (cudaDeviceCanAccessPeer); std::bad_alloc; cuda_error. After a throw the chunks are open to whom they were open before.
     virtual_memory& enable_access_from(int peer) {
         static_assert(!Tuning::own_device_alone, "weir: this memory is open to its own device alone, as its tuning says");
         int const other = runtime::existing_peer(peer, device_number());
-        base::lock_guard<base::mutex> const lock(state_->lock);
-        state_->map.enable_access_from(other);
+        asked([&](auto& map) { map.enable_access_from(other); });
         return *this;
+    }
+
+    /// The same as a wish: false, and all is as it was, if that cannot be or CUDA refuses. Chunks to come that CUDA refuses to
+    /// open end the wish, as do those from cudaMalloc. Throws usage_error if there is no such device; std::bad_alloc, cuda_error.
+    template <class T = Tuning, class = std::enable_if_t<!T::own_device_alone>>
+    bool try_enable_access_from(int peer) {
+        peer = runtime::existing_device(peer);
+        return runtime::can_reach(peer, device_number()) && asked([&](auto& its) { return its.try_enable_access_from(peer); });
     }
 
     /// After this call, this object's 'release' and 'move' first wait for all work on every device of the process, as
@@ -157,9 +162,9 @@ public:
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
         base::lock_guard<base::mutex> const lock(state_->lock);
         state_->release_stuck();
-        return state_->map.unmap(base::range{reinterpret_cast<std::size_t>(chunk), bytes});
+        return state_->map.unmap({reinterpret_cast<std::size_t>(chunk), bytes});
     }
-    /// Takes away what a 'restore' that failed may have left behind a withdrawn chunk, mostly nothing. False as for 'withdraw'.
+    /// The same for what a 'restore' that failed may have left behind a withdrawn chunk, mostly nothing.
     bool clear(void* chunk, std::size_t bytes) noexcept { return withdraw(chunk, bytes); }
 
     /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws std::bad_alloc;
@@ -218,16 +223,11 @@ public:
     /// Whether chunks can grow in place on this device. If not, they come from cudaMalloc. It is known for sure when the first
     /// 'acquire' has returned. Any thread.
     bool extends() const noexcept { return state_->map.supported(); }
-    /// What chunks can be exported as: known for sure when the first 'acquire' has returned (memory_tuning.hpp).
-    unsigned handle_types() const noexcept {
-        base::lock_guard<base::mutex> const lock(state_->lock);
-        return state_->map.handle_types();
-    }
-    /// Whether kernels of other devices can use the memory.
-    bool has_peers() const noexcept {
-        base::lock_guard<base::mutex> const lock(state_->lock);
-        return state_->map.has_peers();
-    }
+    /// What chunks can be exported as; known as 'extends' is (memory_tuning.hpp).
+    unsigned handle_types() const noexcept { return asked([](auto const& map) { return map.handle_types(); }); }
+    /// Whether kernels of any other device, or of device number `device`, can use the memory, chunks to come included.
+    bool has_peers() const noexcept { return asked([](auto const& map) { return map.has_peers(); }); }
+    bool is_open_to(int device) const noexcept { return asked([&](auto const& map) { return map.is_open_to(device); }); }
     /// The number of the device.
     int device_number() const noexcept { return state_->map.device_number(); }
 
@@ -327,14 +327,14 @@ private:
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
-    // Memory from cudaMalloc can be neither opened to peers nor exported here. If it were, a kernel would fail much later.
+    template <class Ask>
+    auto asked(Ask const& ask) const {
+        base::lock_guard<base::mutex> const lock(state_->lock);
+        return ask(state_->map);
+    }
+
     void* allocated(std::size_t bytes) {
-        if (has_peers())
-            throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
-                              "'enable_access_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
-        if (Tuning::handle_types != 0)
-            throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
-                              "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
+        asked([](auto const& map) { map.require_own_device_alone(); });
         runtime::device_scope const current(device_number());
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;

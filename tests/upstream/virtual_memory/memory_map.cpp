@@ -333,7 +333,7 @@ TEST_CASE("memory_map: a device that is let in late can use what is mapped, wher
 }
 
 #ifdef WEIR_SIMULATED_CUDA
-TEST_CASE("memory_map: where CUDA refuses to let a device in, a later call lets it in everywhere") {
+TEST_CASE("memory_map: where CUDA refuses to let a device in, all is as it was, and a later call lets it in everywhere") {
     struct state {
         memory_map map{0, {}};
         range all = map.reserve(3 * page);
@@ -341,20 +341,40 @@ TEST_CASE("memory_map: where CUDA refuses to let a device in, a later call lets 
             for (std::size_t i = 0; i < 3; ++i)
                 REQUIRE(mapped(map, range{all.offset + i * page, page}));
         }
+        bool closed_to(int device, std::size_t i) const {
+            decltype(cuMemGetAccess)* access = nullptr;
+            weir::runtime::detail::driver_functions::find("cuMemGetAccess", access);
+            CUmemLocation where{};
+            where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+            where.id = device;
+            unsigned long long flags = 7;
+            CHECK(access(&flags, &where, all.offset + i * page) == CUDA_SUCCESS);
+            return flags == 0;
+        }
         ~state() {
             for (std::size_t i = 0; i < 3; ++i)
                 CHECK(map.unmap(range{all.offset + i * page, page}));
             map.unreserve(all);
         }
     };
-    for (int failing = 1; failing <= 3; ++failing) {
+    for (int each = 0; each < 6; ++each) {
+        bool const wish = each % 2 != 0;
+        int const failing = each / 2 + 1;
+        CAPTURE(wish);
         CAPTURE(failing);
         simulated_cuda::world const world(simulated_cuda::config{}.with_devices(2), support::report_all);
         state x;
         simulated_cuda::fail_call("cuMemSetAccess", static_cast<unsigned>(failing), cudaErrorUnknown);
-        CHECK_THROWS_AS(x.map.enable_access_from(1), weir::cuda_error);
+        if (wish)
+            CHECK_THROWS_AS(x.map.try_enable_access_from(1), weir::cuda_error); // a failure is no refusal
+        else
+            CHECK_THROWS_AS(x.map.enable_access_from(1), weir::cuda_error);
         CHECK_FALSE(x.map.has_peers());
+        CHECK_FALSE(x.map.is_open_to(1));
+        for (std::size_t i = 0; i < 3; ++i)
+            CHECK(x.closed_to(1, i));
         x.map.enable_access_from(1);
+        CHECK(x.map.is_open_to(1));
         support::fill_from(1, pointer(x.all), x.all.bytes);
     }
 }
@@ -372,6 +392,34 @@ TEST_CASE("memory_map: a device may use its own memory anyhow, and to allow it l
 }
 
 #ifdef WEIR_SIMULATED_CUDA
+TEST_CASE("memory_map: a wish is given up where CUDA refuses it, for what is there and for what comes, and a demand is not") {
+    simulated_cuda::world const world(simulated_cuda::config{}.with_devices(3), support::report_all);
+    memory_map map(0, {});
+    range const all = map.reserve(2 * page);
+    range const first{all.offset, page}, second{all.offset + page, page};
+    REQUIRE(mapped(map, first));
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorPeerAccessUnsupported);
+    CHECK_FALSE(map.try_enable_access_from(1));
+    CHECK_FALSE(map.is_open_to(1));
+    CHECK(map.try_enable_access_from(1));
+    CHECK(map.try_enable_access_from(1));
+    CHECK(map.is_open_to(1));
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorTooManyPeers);
+    REQUIRE(mapped(map, second)); // closed, but there
+    CHECK_FALSE(map.is_open_to(1));
+    CHECK_FALSE(map.has_peers());
+    CHECK(map.unmap(second));
+    CHECK(map.try_enable_access_from(2));
+    map.enable_access_from(1);
+    map.enable_access_from(2); // is no mere wish any more
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorTooManyPeers);
+    bool stuck = true;
+    CHECK_THROWS_AS(static_cast<void>(map.map(second, stuck)), weir::cuda_error);
+    CHECK(map.is_open_to(2));
+    CHECK(map.unmap(first));
+    map.unreserve(all);
+}
+
 TEST_CASE("memory_map: only a device that is allowed to can use the memory, and that ends with the mapping") {
     using simulated_cuda::finding;
     simulated_cuda::world world(simulated_cuda::config{}.with_devices(3));

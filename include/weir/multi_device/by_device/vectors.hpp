@@ -9,7 +9,7 @@
 // invariant: vector i has memory of device i, or of no device alone (managed, pinned), and a stream of device i.
 // order:     each vector's on its stream. A copy between a vector and a container that has a stream comes after the work of
 //            both streams so far, and before what either does next.
-// cost:      making: a question to CUDA for each stream.
+// cost:      making: a question to CUDA for each stream. A copy between two devices: also two to four of 'last_route'.
 // not for:   host memory, which has no stream: the vectors' own 'assign' and 'copy_to_async' copy it.
 
 #include <cstddef>
@@ -22,6 +22,7 @@
 #include <weir/container/owned/pooled.hpp>
 #include <weir/container/vector.hpp>
 #include <weir/fwd.hpp>
+#include <weir/multi_device/by_device/copy_route.hpp>
 #include <weir/multi_device/by_device/numbers.hpp>
 #include <weir/order/ordered_copy.hpp>
 #include <weir/resource/pool_ref.hpp>
@@ -94,6 +95,13 @@ public:
         });
     }
 
+    /// The way that the last copy took that this object made from memory of device `from` to memory of device `to`: between two
+    /// of its vectors, or one of them and another container. Throws as operator[].
+    copy_route last_route(int from, int to) const {
+        std::size_t const source = detail::place_of(from, devices()), target = detail::place_of(to, devices());
+        return routes_.empty() ? copy_route::no_copy : routes_[source * all_.size() + target];
+    }
+
     /// Overwrites all elements with zero bytes, on the streams. Does not block.
     void zero_async() {
         for (device_vector<T>& each : all_)
@@ -120,16 +128,25 @@ protected:
         all_.push_back(resident<T>(pool, stream, count));
     }
 
-    /// Copies `count` elements between memory of two containers, in the order of both streams.
+    /// Copies `count` elements between memory of two containers, in the order of both streams. Throws std::bad_alloc before it
+    /// copies.
     template <class To, class From>
-    static void copy(T* to, To const& target, T const* from, From const& source, std::size_t count) {
-        order::copy_in_order(to, device_of(target.pool()), target.placed(), from, device_of(source.pool()), source.placed(),
-                             count * sizeof(T));
+    void copy(T* to, To const& target, T const* from, From const& source, std::size_t count) const {
+        int const here = device_of(target.pool()), there = device_of(source.pool());
+        if (routes_.empty())
+            routes_.resize(all_.size() * all_.size());
+        order::copy_in_order(to, here, target.placed(), from, there, source.placed(), count * sizeof(T));
+        if (count != 0 && here != any_device && there != any_device)
+            routes_[static_cast<std::size_t>(there) * all_.size() + static_cast<std::size_t>(here)] =
+                access_.route_of(to, here, from, there);
     }
 
     base::growing_array<resident<T>> all_;
 
 private:
+    mutable base::growing_array<copy_route> routes_; // from each device to each; nothing before the first copy
+    mapped_access access_;
+
     // The device that a pool's memory lies on; any_device: on none alone.
     static int device_of(pool_ref<memory_space::device> pool) {
         return pool.space() == memory_space::device ? pool.device() : any_device;

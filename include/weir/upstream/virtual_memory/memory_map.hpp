@@ -20,23 +20,20 @@
 #include <cuda_runtime_api.h>
 #include <weir/base/address_map.hpp>
 #include <weir/base/error.hpp>
-#include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/size.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/try_twice.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/runtime/devices.hpp>
 #include <weir/runtime/driver_calls.hpp>
+#include <weir/upstream/virtual_memory/memory_readers.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace upstream::detail {
 
-// The driver's types as cuda.h lays them out.
-struct driver_location {
-    int type = 1; // CU_MEM_LOCATION_TYPE_DEVICE
-    int id = 0;
-};
+// The driver's types as cuda.h lays them out; those that name a device are in memory_readers.hpp.
 struct memory_properties {
     int type = 1; // CU_MEM_ALLOCATION_TYPE_PINNED
     int handle_types = 0;
@@ -60,10 +57,6 @@ struct memory_wish {
     static constexpr memory_wish of() noexcept {
         return {Tuning::handle_types, Tuning::wished_handle_types, Tuning::wished_rdma, Tuning::recommended_pages};
     }
-};
-struct memory_access {
-    driver_location location;
-    int flags = 3; // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
 
 // The driver's functions. In their signatures CUresult is an int, and CUdeviceptr and a memory handle are 64-bit numbers.
@@ -109,11 +102,10 @@ public:
 
     /// `device`: its number; `wish`: what the memory is made as. Throws std::bad_alloc; cuda_error if CUDA fails in place of
     /// saying whether the device can map memory.
-    memory_map(int device, memory_wish const& wish) : wish_(wish), device_(device) {
+    memory_map(int device, memory_wish const& wish) : wish_(wish), readers_(device), device_(device) {
         properties_.handle_types = static_cast<int>(wish.handle_types | wish.wished_handle_types);
         properties_.flags.gpu_direct_rdma = wish.wished_rdma;
         properties_.location.id = device;
-        readers_.push_back(access_of(device));
         std::size_t const least = calls_ ? least_page_bytes() : 0;
         supported_.store(least != 0 && page_bytes % least == 0, base::memory_order_relaxed);
     }
@@ -128,23 +120,38 @@ public:
     unsigned handle_types() const noexcept { return static_cast<unsigned>(properties_.handle_types); }
     bool has_rdma() const noexcept { return properties_.flags.gpu_direct_rdma != 0; }
 
-    /// Whether 'enable_access_from' named another device.
-    bool has_peers() const noexcept { return readers_.size() > 1; }
+    /// Whether kernels of that device can use what is mapped, and what will be; and whether those of any other device can.
+    bool is_open_to(int device) const noexcept { return readers_.place_of(device) < open_to(); }
+    bool has_peers() const noexcept { return open_to() > 1; }
 
     /// Lets kernels of device number `device` use what is mapped, and what will be. This object's own device can always use
-    /// it. Throws std::bad_alloc before any change, and cuda_error; then the device may use some of it, and a later call all.
+    /// it. Throws std::bad_alloc and cuda_error; then the devices that may use it are those of before (unless CUDA also fails
+    /// to close what it had opened).
     void enable_access_from(int device) {
-        for (memory_access const& each : readers_)
-            if (each.location.id == device)
-                return;
-        readers_.reserve(readers_.size() + 1);
-        memory_access const reader = access_of(device);
-        mapped_.visit([&](unsigned long long at, unsigned pages) {
-            check_cuda(static_cast<cudaError_t>(runtime::detail::ask_driver(
-                      calls_.set_access, at, std::size_t{pages} * page_bytes, &reader, std::size_t{1})),
-                  "cuMemSetAccess");
-        });
-        readers_.push_back(reader);
+        if (readers_.place_of(device) == readers_.size())
+            check_cuda(let_in(access_of(device)), "cuMemSetAccess");
+        readers_.require(device);
+    }
+    /// The same as a wish: false, and nothing has changed, if CUDA refuses. Where CUDA refuses it for memory to come, it is
+    /// given up.
+    bool try_enable_access_from(int device) {
+        if (readers_.place_of(device) != readers_.size())
+            return is_open_to(device);
+        cudaError_t const answer = supported() ? let_in(access_of(device)) : cudaErrorNotSupported;
+        if (!runtime::refuses_peers(answer))
+            check_cuda(answer, "cuMemSetAccess");
+        return answer == cudaSuccess;
+    }
+
+    /// Memory from cudaMalloc cannot be opened to peers or exported here. Throws usage_error if either has to be: without this
+    /// check, a kernel of another device would fail much later.
+    void require_own_device_alone() const {
+        if (readers_.required() > 1)
+            throw usage_error("weir: this device cannot map memory, so chunks cannot be opened to other devices; leave "
+                              "'enable_access_from' out, or use upstream::device and cudaDeviceEnablePeerAccess");
+        if (wish_.handle_types != 0)
+            throw usage_error("weir: this device cannot map memory, so its chunks cannot be exported by handle; use "
+                              "virtual_memory<> or upstream::device, and cudaIpcGetMemHandle");
     }
 
     /// Reserves `bytes` bytes of addresses, with no memory behind them; an empty range if there are no more, or if this shows
@@ -174,7 +181,9 @@ public:
         int const mapped = put(memory, addresses);
         if (is_refused(mapped, "cuMemMap"))
             return false;
-        int const opened = open(addresses);
+        int opened = open(addresses);
+        if (runtime::refuses_peers(static_cast<cudaError_t>(opened)) && readers_.give_up_wishes())
+            opened = open(addresses);
         stuck = opened != 0 && !unmap(addresses);
         if (is_refused(opened, "cuMemSetAccess"))
             return false;
@@ -265,18 +274,38 @@ private:
                                            readers_.size());
     }
 
-    static memory_access access_of(int device) noexcept {
-        memory_access access;
-        access.location.id = device;
-        return access;
+    // Opens what is mapped to another device; if CUDA does not open all, closes it again.
+    cudaError_t let_in(memory_access reader) {
+        readers_.make_room();
+        int answer = cudaSuccess;
+        std::size_t opened = 0;
+        mapped_.visit([&](unsigned long long at, unsigned pages) {
+            if (answer == cudaSuccess && (answer = set_access(at, pages, reader)) == cudaSuccess)
+                ++opened;
+        });
+        if (answer == cudaSuccess)
+            readers_.add(reader);
+        else
+            reader.flags = 0; // CU_MEM_ACCESS_FLAGS_PROT_NONE
+        mapped_.visit([&](unsigned long long at, unsigned pages) {
+            if (answer != cudaSuccess && opened != 0 && opened-- != 0)
+                base::try_twice([&] { return set_access(at, pages, reader) == cudaSuccess; });
+        });
+        return static_cast<cudaError_t>(answer);
     }
+    int set_access(unsigned long long at, unsigned pages, memory_access const& reader) const noexcept {
+        return runtime::detail::ask_driver(calls_.set_access, at, std::size_t{pages} * page_bytes, &reader, std::size_t{1});
+    }
+    // How many of the readers can use the memory, if it is cudaMalloc's after all.
+    std::size_t open_to() const noexcept { return supported() ? readers_.size() : readers_.required(); }
+
     static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
 
     // True if a call found no memory or no addresses, or if it shows that the device cannot map memory at all. That is so if
     // nothing was ever mapped and CUDA says 'not supported' or 'not permitted', not about export or other devices. Throws for
     // any other failure. The driver's error numbers equal the cudaError_t values here.
     bool is_refused(int result, char const* call) const {
-        if (!proven_ && !has_peers() && properties_.handle_types == 0 &&
+        if (!proven_ && readers_.required() == 1 && properties_.handle_types == 0 &&
             (result == cudaErrorNotSupported || result == cudaErrorNotPermitted)) {
             supported_.store(false, base::memory_order_relaxed);
             return true;
@@ -287,7 +316,7 @@ private:
     memory_calls calls_;
     memory_wish wish_;
     memory_properties properties_;
-    base::growing_array<memory_access> readers_;
+    memory_readers readers_;
     base::address_map mapped_; // each mapping's address, and its pages
     int device_;
     bool proven_ = false; // something was mapped
