@@ -2,8 +2,8 @@
 // Build: a program of its own, weir-bench-recording; needs weir, the CUDA runtime (or the simulated device) and threads.
 //
 // What does it cost to record? Pairs of 4 KiB on promised_device_pool: not recorded, in layer::record with the recorder off,
-// and on; by one thread, and by 16 on streams of their own (wall time over all calls). Then what a dump of a full ring and
-// reading it back take. Prints a table of what is asked and what was measured: medians of 'WEIR_BENCH_REPETITIONS' (default
+// and on; by one thread, and by 16 on streams of their own (wall time over all calls). Then what whole stacks add to an
+// allocation, and what a dump of a full ring and reading it back take. Prints a table of what is asked and what was measured: medians of 'WEIR_BENCH_REPETITIONS' (default
 // 15) runs in turn, of 'WEIR_BENCH_PAIRS' (default 200000) pairs.
 //
 //     build/release/bench/weir-bench-recording       on the simulated device
@@ -24,6 +24,7 @@
 #include <weir/layer/record.hpp>
 #include <weir/recipes/promised_device_pool.hpp>
 #include <weir/runtime/check.hpp>
+#include <weir/trace/call_stacks.hpp>
 #include <weir/trace/recorder.hpp>
 #include <weir/trace/recording.hpp>
 #include <weir/trace/recording_file.hpp>
@@ -105,6 +106,23 @@ void print_calls(std::size_t threads, std::size_t count, char const* asked_on) {
     print("ns more a call, recorder on" + where, asked_on, median(on));
 }
 
+// What whole stacks add to an allocation.
+void print_stacks(std::size_t count) {
+    weir::trace::recorder tape;
+    weir::layer::record<weir::promised_device_pool> lines(tape);
+    weir::layer::record<weir::promised_device_pool, weir::trace::call_stacks<>> stacks(tape);
+    tape.start();
+    std::vector<double> more;
+    for (std::size_t i = 0, repetitions = setting("WEIR_BENCH_REPETITIONS", 15); i < repetitions; ++i) {
+        double const without = pairs(lines, 1, count);
+        more.push_back(pairs(stacks, 1, count) - without);
+    }
+    std::size_t frames = 0;
+    for (std::size_t at = tape.names().size(); at != 0; at = tape.names()[at].caller)
+        ++frames;
+    print("ns more an allocation, stacks of " + std::to_string(frames) + " frames", "", median(more));
+}
+
 } // namespace
 
 int main() {
@@ -112,6 +130,7 @@ int main() {
     std::printf("| figure                                           | asked        |  measured |\n|---|---|---:|\n");
     print_calls(1, count, "at most 45");
     print_calls(16, count, "at most 10");
+    print_stacks(count);
 
     std::string const path = (std::filesystem::temp_directory_path() / ("weir-bench-" + std::to_string(::getpid()))).string();
     weir::trace::recorder tape(2 * count);

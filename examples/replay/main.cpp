@@ -23,6 +23,7 @@
 #include "convert.hpp"
 #include "device.hpp"
 #include "fits.hpp"
+#include "hand_overs.hpp"
 #include "page.hpp"
 #include "page_file.hpp"
 #include "progress_bar.hpp"
@@ -282,7 +283,7 @@ int compare(arguments arguments) {
     for (trace const& each : traces) {
         comparison& done = comparisons.emplace_back(replay_all(each, arguments, progress));
         all_well = all_well && done.results.size() == arguments.pools.size();
-        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + holders_text(each) + as_table(done.idle) + '\n').c_str(), stdout);
+        std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + holders_text(each) + hand_overs_text(each) + as_table(done.idle) + '\n').c_str(), stdout);
         if (before) {
             std::vector<site_change> const changes = changes_between(*before, each);
             done.beside = as_card(changes, *before, each, on_page);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "hand_overs.hpp"
 #include "lives.hpp"
 #include "page_parts.hpp"
 #include "program.hpp"
@@ -59,6 +60,8 @@ std::string of_program(trace const& what) {
     program const& of = *what.of;
     std::vector<life> const lives = lives_of(of);
     std::string out = (of.what.frames.empty() ? "" : holders(of)) + lifetimes(lives);
+    if (std::string const line = hand_overs_line(of); !line.empty())
+        out += "<p>In the recorded pool: " + line + ".</p>\n";
     if (of.has_addresses && !lives.empty())
         out += map_of(of, lives);
     return out;

@@ -125,6 +125,11 @@ class graph_memory; // defined in <weir/graph/graph_memory.hpp>
 template <class Pool>
 class scope;
 
+namespace trace { // defined in <weir/trace.hpp>
+class recorder;
+struct no_stacks;
+} // namespace trace
+
 // The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
 namespace recipes {
 template <class Recipe, bool Guarded>
@@ -132,6 +137,7 @@ class pool_of;
 struct device;
 struct promised_device;
 struct compact_device;
+template <class Stacks>
 struct recorded_device;
 struct pinned;
 struct managed;
@@ -142,7 +148,9 @@ struct nodes;
 using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
 using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
 using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
-using recorded_device_pool = recipes::pool_of<recipes::recorded_device, WEIR_GUARD>; // defined in <weir/trace.hpp>
+template <class Stacks>
+using recorded_device_pool_with = recipes::pool_of<recipes::recorded_device<Stacks>, WEIR_GUARD>; // defined in <weir/trace.hpp>
+using recorded_device_pool = recorded_device_pool_with<trace::no_stacks>;
 using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
 using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
 using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;
@@ -162,17 +170,13 @@ template <class Pool>
 class sized;
 template <class Pool>
 class synchronized;
-template <class Pool>
+template <class Pool, class Stacks = trace::no_stacks>
 class record; // defined in <weir/trace.hpp>
 template <class Pool>
 class poison;
 template <class Pool, class Handler>
 class failure_handler;
 } // namespace layer
-
-namespace trace { // defined in <weir/trace.hpp>
-class recorder;
-} // namespace trace
 
 struct failed_allocation;
 namespace handler {

@@ -104,11 +104,11 @@ HEAVY = {"iostream", "regex", "functional", "unordered_map", "map", "sstream", "
 
 def standard(name):
     """A header of the C++ library, by its looks: no folder and no suffix. Two of the system's stand in for <thread>
-    and <mutex>, one tells how much memory the host has, two map it, three read files,
+    and <mutex>, one tells how much memory the host has, two map it, three read files, three name the functions on a stack,
     and two talk with other machines."""
     return ("/" not in name and "." not in name) or name in ("sched.h", "pthread.h", "sys/sysinfo.h", "sys/mman.h",
                                                              "sys/syscall.h", "fcntl.h", "unistd.h", "sys/stat.h", "poll.h",
-                                                             "sys/socket.h")
+                                                             "sys/socket.h", "unwind.h", "link.h", "cxxabi.h")
 
 
 def includes(text):
@@ -243,11 +243,12 @@ def main():
     results += [(f"rooms: {path.relative_to(top)}/", f"{len(rooms)} headers; {MOST_ROOMS} at most" if len(rooms) > MOST_ROOMS else "")
                 for path, rooms in sorted(folders.items())]
     umbrella = reached(top, "weir.hpp")
+    stacks = reached(top, "trace/call_stacks.hpp")  # the unwinder's header is for who asks for stacks
     others = reached(top, "staging.hpp") | reached(top, "trace.hpp") | reached(top, "graph/graph_memory.hpp")
     left = [n for n in names if n.split("/")[0] in CORE + ["recipes", "recipes.hpp", "make_pool.hpp", "fwd.hpp"] and n not in umbrella | others]
     beyond = [n for n in umbrella if n.split("/")[0] in ("interop", "converting", "staging", "stable", "multi_device")]
     lost = [(room, n) for room in ("staging", "stable", "multi_device", "trace") for n in names  # .cuh: nvcc's alone
-            if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp")]
+            if n.split("/")[0] == room and not n.endswith(".cuh") and n not in reached(top, f"{room}.hpp") | stacks]
     complaint = "\n".join([f"{room}.hpp does not reach {n}" for room, n in lost] + [f"weir.hpp does not reach {n}" for n in left] + [f"weir.hpp reaches {n}" for n in beyond])
     results.append(("floors: the umbrella holds the core and nothing else", complaint))
     close_with(results)

@@ -381,9 +381,10 @@ TEST_CASE("interleavings: stream_exchange: who searches finds what another threa
         sets.host()->update_hint();
         bool const grows = interleavings::choose(2) == 0;
         range block;
+        bool waits = false;
         threads([&] { exchange.gather(caller(a), grows); },
-                [&] { block = exchange.take(mine, {caller(b), 512 * KiB, 256, 512 * KiB, false}); });
-        require(block.bytes == 512 * KiB, "bytes were there, and were missed");
+                [&] { block = exchange.take(mine, {caller(b), 512 * KiB, 256, 512 * KiB, false, &waits}); });
+        require(block.bytes == 512 * KiB && !waits, "bytes were there, and were missed");
         require(free_bytes(sets) == 0, "bytes are twice");
     });
 }

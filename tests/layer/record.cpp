@@ -23,6 +23,7 @@
 #include <weir/layer/statistics.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
+#include <weir/trace/call_stacks.hpp>
 #include <weir/trace/recorder.hpp>
 
 using support::counting_pool;
@@ -397,6 +398,33 @@ TEST_CASE("record: a refusal names the lines that hold most, through layers, and
         CHECK(needed > 0);
     }
     pool.inner().deallocate(on_host, p, 900);
+}
+
+TEST_CASE("record: with call_stacks an allocation has its callers, if it is admitted, and a refusal tells them") {
+    static_assert(std::is_empty_v<weir::trace::no_stacks>);
+    recorder tape(1000);
+    weir::layer::record<counting_pool<>, weir::trace::call_stacks<>> pool(tape, std::size_t{1000});
+    tape.start();
+    weir::trace::event_filter large;
+    large.least_bytes = 100;
+    tape.set_filter(large);
+    pool.deallocate(on_host, pool.allocate(on_host, 10), 10);
+    CHECK(tape.names().size() == 0);
+    unsigned const line = __LINE__ + 1;
+    void* const p = pool.allocate(on_host, 900);
+    std::string said;
+    try {
+        static_cast<void>(pool.allocate(on_host, 500));
+    } catch (weir::out_of_memory const& failed) {
+        said = failed.holders();
+    }
+    CHECK(said.rfind("900 B in 1 block at record.cpp:" + std::to_string(line) + " from ", 0) == 0);
+    CHECK(said.find("doctest::Context::run() from main") != std::string::npos);
+    CHECK(said.find("weir::") == std::string::npos);
+    pool.deallocate(on_host, p, 900);
+    std::vector<event> const all = events_of(tape);
+    CHECK(tape.names()[all[0].site].line == line);
+    CHECK(all.back().site == 0);
 }
 
 TEST_CASE("record: under another layer the line is not known") {

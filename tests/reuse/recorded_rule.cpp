@@ -20,6 +20,7 @@ using weir::on_host;
 using weir::base::range;
 using weir::trace::event;
 using weir::trace::event_kind;
+using weir::trace::hand_over_order;
 
 namespace {
 
@@ -45,7 +46,7 @@ struct obedient_rule {
         template <class Told>
         range take(std::size_t bytes, std::size_t, weir::stream_ref, Told told) {
             if (crosses)
-                told(range{4096, bytes});
+                told(range{4096, bytes}, makes_wait);
             return range{4096, bytes};
         }
         template <class Told>
@@ -56,7 +57,7 @@ struct obedient_rule {
         void gather(weir::stream_ref, bool) {}
         bool wait() { return !fails; }
         void settle() { ++settled; }
-        bool crosses = true, fails = false;
+        bool crosses = true, fails = false, makes_wait = false;
         int settled = 0;
     };
 };
@@ -77,6 +78,7 @@ TEST_CASE("recorded_rule: a block that changes streams is written, and one that 
     tape.start();
     unheard.take(10, 1, stream);
     rule.take(30, 1, stream);
+    rule.makes_wait = true;
     rule.borrow(40, 1, stream);
     rule.crosses = false;
     rule.take(50, 1, stream);
@@ -88,6 +90,7 @@ TEST_CASE("recorded_rule: a block that changes streams is written, and one that 
         CHECK(each.address == (&each == &all[2] ? 0 : 4096));
         CHECK(each.stream == reinterpret_cast<std::uintptr_t>(stream.get()));
         CHECK(each.source == 3);
+        CHECK(order_of(each) == (&each == &all[1] ? hand_over_order::wait : hand_over_order::none));
     }
     CHECK(all[0].bytes == 30);
     CHECK(all[1].bytes == 40);
@@ -146,6 +149,7 @@ TEST_CASE("recorded_rule: a pool's recording says who got what another stream ha
         CHECK(small.bytes == 4096);
         CHECK(small.stream == reinterpret_cast<std::uintptr_t>(static_cast<cudaStream_t>(b)));
         CHECK(small.source == 0);
+        CHECK(order_of(small) == hand_over_order::none); // all work is over
         CHECK(tape.source_of(0).name == "chunks of device");
         pool.deallocate(b, second, 4096);
         pool.deallocate(a, pool.allocate(a, 64 * MiB), 64 * MiB); // all of it

@@ -97,6 +97,23 @@ TEST_CASE("largest_holders: of a pool whose blocks end without a free nothing is
     }
 }
 
+TEST_CASE("largest_holders: a stack is told from the line outwards, as far as a sentence goes") {
+    name_table names;
+    std::uint32_t caller = 0;
+    std::string expected = "10 B in 1 block at step.cpp:7";
+    for (int depth = 0; depth < 10; ++depth) {
+        std::string said = expected;
+        for (int i = depth; i-- > 0 && i >= depth - 8;)
+            said += " from f" + std::to_string(i) + "()";
+        event_ring ring(1000);
+        largest_holders all(1000);
+        write(ring, event_kind::allocate, 256, 10, names.number_of(caller, "/src/step.cpp", "step", 7));
+        all.look(ring, 0);
+        CHECK(std::string(all.said(names)) == said + (depth > 8 ? " from others" : ""));
+        caller = names.number_of(caller, "", ("f" + std::to_string(depth) + "()").c_str(), 0);
+    }
+}
+
 TEST_CASE("largest_holders: a sentence, and none where the host has no memory for it") {
     name_table names;
     std::uint32_t const first = names.number_of(0, "/home/me/train.cpp", "step", 12);

@@ -41,6 +41,14 @@ TEST_CASE("name_table: stacks share the frames that they have in common, and a s
     CHECK(names[scope].line == 0);
 }
 
+TEST_CASE("name_table: each caller and line of one function is a frame of its own") {
+    name_table names;
+    std::uint32_t expected = 0;
+    for (std::uint32_t caller = 0; caller < 40; ++caller)
+        for (std::uint32_t line = 0; line < 40; ++line)
+            CHECK(names.number_of(caller, "m.py", "step", line) == ++expected);
+}
+
 TEST_CASE("name_table: lines beyond those that it has room for have no name") {
     name_table names;
     for (unsigned line = 1; line <= name_table::most_call_sites; ++line)

@@ -86,6 +86,24 @@ TEST_CASE("recorder: a filter admits blocks by size and stream, and whatever is 
     CHECK(held(tape) == bytes{SIZE_MAX});
 }
 
+TEST_CASE("recorder: what an event says is completed only if it is written") {
+    recorder tape;
+    int completed = 0;
+    auto const write = [&](std::uint64_t size) {
+        tape.write(of(event_kind::allocate, size), [&](event& one) { one.bytes = 100 + static_cast<std::uint64_t>(++completed); });
+    };
+    write(10); // it is off
+    tape.start();
+    event_filter which;
+    which.least_bytes = 10;
+    tape.set_filter(which);
+    write(9);
+    CHECK(completed == 0);
+    write(10);
+    CHECK(completed == 1);
+    CHECK(held(tape) == bytes{101});
+}
+
 TEST_CASE("recorder: numbers its sources") {
     recorder tape;
     CHECK(tape.sources() == 0);

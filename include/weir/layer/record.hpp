@@ -12,7 +12,8 @@
 //     // ... the program
 //     weir::trace::dump(tape, "program.weir"); // <weir/trace/recording_file.hpp>
 //
-// The outermost layer knows the line that allocates: 'allocate' tells it ('try_allocate_at').
+// The outermost layer knows the line that allocates: 'allocate' tells it ('try_allocate_at'). `Stacks` may find its callers,
+// too (trace/call_stacks.hpp).
 //
 // invariant: the wrapped pool sees the same calls, whether the recorder is on or off.
 // order:     a free is written before the wrapped pool sees it, an allocation after the pool handed the block out.
@@ -30,6 +31,7 @@
 #include <weir/fwd.hpp>
 #include <weir/resource/layered.hpp>
 #include <weir/runtime/stream.hpp>
+#include <weir/trace/no_stacks.hpp>
 #include <weir/trace/recorded_event.hpp>
 #include <weir/trace/recorder.hpp>
 
@@ -37,10 +39,11 @@ namespace weir {
 inline namespace v0 {
 namespace layer {
 
-/// Any thread may call any member if the wrapped pool allows it.
-template <class Pool>
-class record : public resource::layered<record<Pool>, Pool> {
-    using wrapper = resource::layered<record<Pool>, Pool>;
+/// Any thread may call any member if the wrapped pool allows it. `Stacks`: what an allocation says of its place in the program
+/// (trace/no_stacks.hpp).
+template <class Pool, class Stacks>
+class record : public resource::layered<record<Pool, Stacks>, Pool>, private Stacks {
+    using wrapper = resource::layered<record<Pool, Stacks>, Pool>;
     using kind = trace::event_kind;
 
 public:
@@ -172,9 +175,8 @@ private:
     // Not inlined, so that a call that nobody records stays short.
     [[gnu::noinline]] void note_allocation(call_site const& where, stream_ref stream, void const* block, std::size_t bytes,
                                            std::size_t alignment) noexcept {
-        trace::event one = event_of(block ? kind::allocate : kind::refuse, stream, block, bytes, alignment);
-        one.site = recorder_.names().number_of(where);
-        recorder_.write(one);
+        recorder_.write(event_of(block ? kind::allocate : kind::refuse, stream, block, bytes, alignment),
+                        [&](trace::event& one) { one.site = Stacks::site_of(recorder_.names(), where); });
     }
     [[gnu::noinline]] void note(kind what, stream_ref stream = on_host, void const* p = nullptr, std::size_t bytes = 0,
                                 std::size_t alignment = 1) noexcept {

@@ -7,6 +7,8 @@
 // reuse::recorded what goes from one stream to another. layer::record is also around the guard, since only the outermost layer
 // knows the lines; so a wrong free is recorded as the program made it.
 //
+//     weir::recorded_device_pool_with<weir::trace::call_stacks<>> pool(tape); // whole stacks: <weir/trace/call_stacks.hpp>
+//
 // order:     as device_pool.
 // cost:      off: a load and a branch a call; on: see trace/recorder.hpp.
 // not for:   a pool that is there already: wrap layer::record around it.
@@ -36,11 +38,11 @@ using recorded_parts = pool<upstream::recorded<upstream::virtual_memory<>>, gene
                             reuse::recorded<reuse::stream_ordered<>>, growth::by_holes<>>;
 
 /// device_pool, recorded, in layer::guard if `Guarded`.
-template <bool Guarded>
-class pool_of<recorded_device, Guarded>
-    : public layer::record<std::conditional_t<Guarded, layer::guard<recorded_parts>, recorded_parts>> {
+template <class Stacks, bool Guarded>
+class pool_of<recorded_device<Stacks>, Guarded>
+    : public layer::record<std::conditional_t<Guarded, layer::guard<recorded_parts>, recorded_parts>, Stacks> {
 public:
-    using parts = layer::record<std::conditional_t<Guarded, layer::guard<recorded_parts>, recorded_parts>>;
+    using parts = layer::record<std::conditional_t<Guarded, layer::guard<recorded_parts>, recorded_parts>, Stacks>;
     /// `to` outlives the pool. Throws as device_pool's constructor does.
     explicit pool_of(trace::recorder& to, pool_options const& options = {})
         : parts(to, upstream::recorded(to, upstream::virtual_memory<>(options.device())), options) {}

@@ -47,7 +47,7 @@ class recorded<Rule>::over : public Rule::template over<Placement> {
     using wrapped = typename Rule::template over<Placement>;
     using kind = trace::event_kind;
     template <class R>
-    using told_take = decltype(std::declval<R&>().take(0, 0, on_host, std::declval<void (*)(base::range)>()));
+    using told_take = decltype(std::declval<R&>().take(0, 0, on_host, std::declval<void (*)(base::range, bool)>()));
     static constexpr bool tells = contract::holds<told_take, wrapped>;
 
 public:
@@ -84,7 +84,7 @@ public:
     template <class R = wrapped>
     auto gather(stream_ref stream, bool grows = false) -> decltype(std::declval<R&>().gather(stream, grows)) {
         wrapped::gather(stream, grows);
-        note(kind::hand_over, stream, 0, 0);
+        note(kind::hand_over, stream, 0, 0, trace::hand_over_order::none);
     }
     template <class R = wrapped>
     auto wait() -> decltype(std::declval<R&>().wait()) {
@@ -99,7 +99,10 @@ private:
     using recorder_of = decltype(std::declval<U const&>().recorder(), std::declval<U const&>().source());
 
     auto handed_over(stream_ref stream) noexcept {
-        return [this, stream](base::range block) { note(kind::hand_over, stream, block.offset, block.bytes); };
+        return [this, stream](base::range block, bool waits) {
+            note(kind::hand_over, stream, block.offset, block.bytes,
+                 waits ? trace::hand_over_order::wait : trace::hand_over_order::none);
+        };
     }
 
     // What `waits` returns; if that is true, what it took is written.
@@ -114,7 +117,8 @@ private:
             note(kind::wait, on_host, 0, ring->time().ticks() - before);
         return answer;
     }
-    void note(kind what, stream_ref stream, std::uint64_t address, std::uint64_t bytes) const noexcept {
+    void note(kind what, stream_ref stream, std::uint64_t address, std::uint64_t bytes,
+              trace::hand_over_order order = {}) const noexcept {
         if (!recorder_)
             return;
         trace::event one;
@@ -123,6 +127,7 @@ private:
         one.bytes = bytes;
         one.stream = reinterpret_cast<std::uintptr_t>(stream.get());
         one.source = source_;
+        one.log2_alignment = static_cast<std::uint8_t>(order);
         recorder_->write(one);
     }
 

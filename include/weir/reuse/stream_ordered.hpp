@@ -95,7 +95,7 @@ struct stream_ordered {
 
         /// Rungs 1 and 2: a block that `stream` may use at once, or an empty range if there is none. Where the stream has no
         /// such block at hand, blocks in 'reclaim', and for room in a full queue. Throws usage_error, cuda_error,
-        /// std::bad_alloc. Calls told(block) for a block of another stream's set, told({}) where it gathered.
+        /// std::bad_alloc. Calls told(block, whether `stream` waits) for another's block, told({}, false) if it gathered.
         template <class Told = reuse::detail::nobody_told>
         base::range take(std::size_t bytes, std::size_t alignment, stream_ref stream, Told told = {}) {
             caller const who(stream);
@@ -234,7 +234,7 @@ struct stream_ordered {
             if (!Identity::asks && several_devices_ && !who.is_host())
                 sets_.require_device(who.stream());
             set* mine = nullptr;
-            bool gathers = false;
+            bool gathers = false, waited = false;
             {
                 auto const own = sets_.enter(who);
                 mine = own.get();
@@ -245,14 +245,14 @@ struct stream_ordered {
             }
             if (gathers) {
                 exchange_.gather(who, false);
-                told(base::range{});
+                told(base::range{}, false);
                 auto const own = sets_.enter(who);
                 if (base::range const block = take_of(*own.get(), bytes, alignment, who))
                     return block;
             }
-            base::range const block = exchange_.take(mine, {who, bytes, alignment, needed_bytes, waits});
+            base::range const block = exchange_.take(mine, {who, bytes, alignment, needed_bytes, waits, &waited});
             if (block) {
-                told(block);
+                told(block, waited);
                 reclaim_quietly(); // without a block the pool reclaims itself, once it knows that it can hold such a block
             }
             return block;

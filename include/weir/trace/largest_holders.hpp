@@ -12,7 +12,8 @@
 //            A thread that writes meanwhile finds its lane taken for a moment, and uses another.
 // not for:   blocks whose allocation is not in the ring, since it was off, or full, or a 'flush' took the event out. Pools
 //            whose blocks end without a free ('rewind', 'clear'): nothing is said of them. More addresses or lines than the
-//            table has places for: those beyond are left out.
+//            table has places for: those beyond are left out. What one line holds in all, where stacks are recorded: each
+//            stack counts for itself.
 
 #include <cstddef>
 #include <cstdint>
@@ -59,8 +60,8 @@ public:
     holder const* begin() const noexcept { return largest_; }
     holder const* end() const noexcept { return largest_ + size_; }
 
-    /// What 'look' found, such as '2 GiB in 3 blocks at train.cpp:12, 1 MiB in 1 block at load.cpp:3'. Empty if it found
-    /// nothing, or if the host has no memory for the text.
+    /// What 'look' found, such as '2 GiB in 3 blocks at train.cpp:12, 1 MiB in 1 block at load.cpp:3'; with whole stacks 'at
+    /// train.cpp:12 from step(int) from main'. Empty if it found nothing, or if the host has no memory for the text.
     text said(name_table const& names) const noexcept {
         try {
             text all;
@@ -82,13 +83,24 @@ private:
         std::uint32_t site = 0;
     };
     static constexpr std::size_t most_lines = 256;
+    static constexpr std::size_t most_callers = 8; // that a sentence names
 
     static text line_text(holder const& of, name_table const& names) {
         if (of.site == 0)
             return "lines that are not known";
-        frame const at = names[of.site];
-        char const* const slash = std::strrchr(at.file.c_str(), '/');
-        return (slash ? slash + 1 : at.file.c_str()) + (":" + base::number_text(at.line));
+        frame at = names[of.site];
+        text all = line_text(at);
+        for (std::size_t i = 0; at.caller != 0 && i < most_callers; ++i) {
+            at = names[at.caller];
+            all = all + " from " + line_text(at);
+        }
+        return at.caller == 0 ? all : all + " from others";
+    }
+    static text line_text(frame const& of) {
+        if (of.file.empty())
+            return of.function;
+        char const* const slash = std::strrchr(of.file.c_str(), '/');
+        return (slash ? slash + 1 : of.file.c_str()) + (":" + base::number_text(of.line));
     }
 
     void note(event const& one) noexcept {

@@ -112,7 +112,7 @@ private:
     }
 
     std::uint32_t number_with_lock(std::uint32_t caller, char const* file, char const* function, std::uint32_t line) noexcept {
-        std::uint64_t const key = hash(hash(hash(caller + 1, line), file), function) | 1;
+        std::uint64_t const key = hash(hash(hash(hash(0, caller + 1), line), file), function) | 1;
         std::uint32_t const known = by_contents_.find(key);
         if (known != base::address_map::none)
             return known;

@@ -47,8 +47,8 @@ enum class event_kind : std::uint8_t {
     give_back = 20,  ///< it took a chunk back
     withdraw = 21,   ///< it took a chunk's memory, but not its addresses
     restore = 22,    ///< it put memory there again
-    hand_over = 23,  ///< `stream` got a block of another stream's free memory, and waits for that one if it must; address 0: it
-                     ///< got all memory that no work used
+    hand_over = 23,  ///< `stream` got a block of another stream's free memory (order_of: whether it has to wait for that one's
+                     ///< work); address 0: it got all memory that no work used
     wait = 24,       ///< the host waited for work before the pool went on; `bytes`: for how many ticks
     // Written by the program.
     begin_scope = 25, ///< `site`: the scope's name
@@ -56,6 +56,13 @@ enum class event_kind : std::uint8_t {
 };
 /// One more than the last kind.
 inline constexpr unsigned event_kinds = 27;
+
+/// What a stream that got another one's free memory has to wait for.
+enum class hand_over_order : std::uint8_t {
+    not_known = 0, ///< a recording of a weir that did not tell
+    none = 1,      ///< nothing: no work used it any more
+    wait = 2       ///< the work that was on the other stream at the free
+};
 
 /// One thing that happened.
 struct event {
@@ -68,9 +75,14 @@ struct event {
     std::uint32_t thread = 0;      ///< a number that no other running thread has
     std::uint16_t source = 0;      ///< which pool: a number of the recorder
     event_kind kind = event_kind::none;
-    std::uint8_t log2_alignment = 0;
+    std::uint8_t log2_alignment = 0; ///< of a block; of a hand_over its hand_over_order
 };
 static_assert(sizeof(event) == 48);
+
+/// Of a hand_over.
+constexpr hand_over_order order_of(event const& one) noexcept {
+    return one.log2_alignment <= 2 ? static_cast<hand_over_order>(one.log2_alignment) : hand_over_order::not_known;
+}
 
 inline constexpr std::uint32_t unknown_extra = UINT32_MAX;
 

@@ -90,9 +90,16 @@ public:
 
     /// Writes `one` down, with the time and the thread's number, if the recorder is on and the filter admits it.
     void write(event const& one) noexcept {
+        write(one, [](event&) {});
+    }
+    /// The same, and calls complete(event) before, for what is found out only of an event that is going to be written.
+    template <class Complete>
+    void write(event one, Complete const& complete) noexcept {
         event_ring* const ring = is_on() ? writes_to_.load(base::memory_order_acquire) : nullptr;
-        if (ring && admits(one))
-            ring->write(one);
+        if (!ring || !admits(one))
+            return;
+        complete(one);
+        ring->write(one);
     }
     /// The same for the end of what began while the recorder was on: also if it is off by now, or the beginning would reach to
     /// the end of the recording.

@@ -82,7 +82,8 @@ struct stage_of {
         CHECK(enter(stream)->defer(range{at, bytes}, std::move(uses), stream));
     }
     range take(stream_ref stream, std::size_t bytes, bool wait = false) {
-        return exchange.take(of(stream), {caller(stream), bytes, 256, weir::base::align_up(bytes, 512), wait});
+        made_wait = false;
+        return exchange.take(of(stream), {caller(stream), bytes, 256, weir::base::align_up(bytes, 512), wait, &made_wait});
     }
     // Rung 1, as the reuse rule climbs it.
     range take_own(stream_ref stream, std::size_t bytes) { return enter(stream)->take(bytes, 256, stream); }
@@ -98,6 +99,7 @@ struct stage_of {
     busy_stream a, b;
     directory sets{0};
     exchange_type exchange{sets};
+    bool made_wait = false; // by the last 'take'
 };
 using stage = stage_of<weir::placement::best_fit<512>>;
 using set = stage::set;
@@ -111,10 +113,12 @@ TEST_CASE("stream_exchange: takes what another stream is done with, and waits fo
     here.freed(here.a, at_a, 2 * MiB);
     CHECK_FALSE(here.take(here.b, 1 * MiB));
     CHECK(here.take(here.b, 1 * MiB, true) == range{at_a, 1 * MiB});
+    CHECK(here.made_wait);
     CHECK(stage::waits(here.b));
     here.a.go_on();
     CHECK_FALSE(stage::waits(here.b));
-    CHECK(here.take(here.b, 1 * MiB) == range{at_a + 1 * MiB, 1 * MiB});
+    CHECK(here.take(here.b, 1 * MiB, true) == range{at_a + 1 * MiB, 1 * MiB});
+    CHECK_FALSE(here.made_wait);
     CHECK_FALSE(here.take(here.b, 1 * MiB));
 }
 
@@ -213,7 +217,7 @@ TEST_CASE("stream_exchange: blocks that come along go back where the stream has 
         if (fails) // as where the set became another stream's meanwhile
             simulated_cuda::fail_call("cudaStreamGetDevice", 1, cudaErrorUnknown, simulated_cuda::lasting::for_ever);
         stage_of<sized, splintering>::caller const who(here.b);
-        CHECK(here.exchange.take(nullptr, {who, 1 * KiB, 256, 1 * KiB, false}).bytes == 1 * KiB);
+        CHECK(here.exchange.take(nullptr, {who, 1 * KiB, 256, 1 * KiB, false, &here.made_wait}).bytes == 1 * KiB);
         simulated_cuda::clear_faults();
         CHECK(own->covered().free_bytes() == before - (fails ? 1 : 8) * KiB);
         CHECK(here.of(here.b)->covered().free_bytes() == (fails ? 0 : 7) * KiB);

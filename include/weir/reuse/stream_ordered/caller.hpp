@@ -33,7 +33,7 @@ namespace reuse::detail {
 
 /// Who wants to hear nothing of a block that comes from another stream.
 struct nobody_told {
-    void operator()(base::range) const noexcept {}
+    void operator()(base::range, bool) const noexcept {}
 };
 
 /// The stream of a call, or the host. `Identity`: how streams are told apart.

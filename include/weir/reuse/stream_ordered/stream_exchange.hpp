@@ -42,6 +42,7 @@ struct wanted_block {
     std::size_t alignment;
     std::size_t needed_bytes; ///< the block's size: `bytes`, rounded by the placement
     bool may_wait; ///< bytes that work still uses will do as well: then the stream is made to wait for their event
+    bool* waits;   ///< set if the stream was made to wait for what was found
 };
 
 /// All members throw cuda_error and std::bad_alloc; no bytes are lost then.
@@ -175,7 +176,7 @@ private:
         bool const waits = !donor->safe().was_reached();
         base::range const block = donor->covered().take(want.bytes, want.alignment);
         if (block && waits)
-            wait_for(*donor.get(), block, false, want.who.stream());
+            wait_for(*donor.get(), block, false, want);
         else if (block && more)
             more->fill(donor->covered(), want.bytes, want.alignment, want.needed_bytes);
         donor->update_hint();
@@ -196,7 +197,7 @@ private:
             waits = !donor->safe().was_reached();
             stock = donor->covered().lend(want.bytes, want.alignment);
             if (stock && waits)
-                wait_for(*donor.get(), stock, true, want.who.stream());
+                wait_for(*donor.get(), stock, true, want);
             donor->update_hint();
             if (stock && stock.bytes == want.needed_bytes)
                 donor->used().took(stock);
@@ -211,9 +212,10 @@ private:
     }
 
     // Makes the stream wait for the donor's event; where that fails, the donor gets its bytes back.
-    static void wait_for(set& donor, base::range found, bool stock, stream_ref stream) {
+    static void wait_for(set& donor, base::range found, bool stock, wanted_block const& want) {
         try {
-            donor.safe().passed()->make_wait(stream);
+            donor.safe().passed()->make_wait(want.who.stream());
+            *want.waits = true;
         } catch (...) {
             if (!donor.put_back(found, stock)) // weir's placements can always take back what they lent: see 'lend'
                 donor.lose(found);
