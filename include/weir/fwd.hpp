@@ -165,6 +165,8 @@ class synchronized;
 template <class Pool>
 class record; // defined in <weir/trace.hpp>
 template <class Pool>
+class watch; // the same
+template <class Pool>
 class poison;
 template <class Pool, class Handler>
 class failure_handler;
@@ -172,6 +174,7 @@ class failure_handler;
 
 namespace trace { // defined in <weir/trace.hpp>
 class recorder;
+class watch_board;
 } // namespace trace
 
 struct failed_allocation;
