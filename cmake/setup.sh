@@ -53,6 +53,7 @@ weir_has() {
     zlib) weir_header zlib.h && weir_library z ;;
     cli11) weir_header CLI/CLI.hpp ;;
     fmt) weir_header fmt/format.h ;;
+    ncurses) weir_header curses.h && weir_library ncursesw ;;
     json) weir_header nlohmann/json.hpp ;;
     memory-viz) [ -f build/memory_viz/_memory_viz.py ] ;;
     googletest) weir_header gtest/gtest.h && weir_library gtest ;;
@@ -86,6 +87,7 @@ weir_package() {
     zlib) echo zlib1g-dev ;;
     cli11) echo libcli11-dev ;;
     fmt) echo libfmt-dev ;;
+    ncurses) echo libncurses-dev ;;
     json) echo nlohmann-json3-dev ;;
     heaptrack_print) echo heaptrack ;;
     googletest) echo libgtest-dev ;;

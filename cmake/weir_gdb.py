@@ -106,8 +106,9 @@ def usage_of(rule):
         return int(rule["used_"]["bytes"]), int(rule["used_"]["blocks"])
     each, sums = rule["sets_"]["sets_"]["first_"]["value_"], [0, 0]
     while each:
-        sums[0] += int(each["used_"]["bytes"])
-        sums[1] += int(each["used_"]["blocks"])
+        counts = each["used_"]
+        sums[0] += int(counts["taken_bytes"]) - int(counts["given_bytes"])
+        sums[1] += int(counts["taken_blocks"]) - int(counts["given_blocks"])
         each = each["next"]["value_"]
     return tuple(one % 2**64 for one in sums)
 

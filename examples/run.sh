@@ -79,7 +79,10 @@ else
 fi
 weir_compiler=cuda
 [ $weir_device = simulated ] || weir_compiler=nvcc
-if ! weir_get g++ cmake ninja zlib cli11 $weir_compiler; then
+weir_screen=
+[ "$weir_name" != weir_top ] || weir_screen=ncurses-if-any
+# shellcheck disable=SC2086
+if ! weir_get g++ cmake ninja zlib cli11 $weir_screen $weir_compiler; then
     weir_say "'$weir_name' was not built: there is no $(echo "$weir_lacking" | sed 's/ / and no /g') here"
     exit 1
 fi

@@ -128,6 +128,7 @@ class scope;
 namespace trace { // defined in <weir/trace.hpp>
 class recorder;
 struct no_stacks;
+class watch_board;
 } // namespace trace
 
 // The recipes: see recipes.hpp. As instances of a template they are compiled only where one is used.
@@ -172,6 +173,8 @@ template <class Pool>
 class synchronized;
 template <class Pool, class Stacks = trace::no_stacks>
 class record; // defined in <weir/trace.hpp>
+template <class Pool>
+class watch; // the same
 template <class Pool>
 class poison;
 template <class Pool, class Handler>

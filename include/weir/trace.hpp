@@ -10,9 +10,11 @@
 #include <weir/fwd.hpp>
 
 #include <weir/layer/record.hpp>
+#include <weir/layer/watch.hpp>
 #include <weir/recipes/recorded_device_pool.hpp>
 #include <weir/trace/named_scope.hpp>
 #include <weir/trace/recorder.hpp>
 #include <weir/trace/recording.hpp>
 #include <weir/trace/recording_file.hpp>
+#include <weir/trace/watch_board.hpp>
 #include <weir/upstream/recorded.hpp>

@@ -48,7 +48,7 @@ NEEDS = {
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "peers": f"{BUILDS} benchmark zlib nvcc cccl rmm-if-any",
-    "examples": f"{BUILDS} zlib cli11 json-if-any chromium-if-any",
+    "examples": f"{BUILDS} zlib cli11 json-if-any ncurses-if-any chromium-if-any",
     "lines": "g++ cuda",
     "python": "g++ cuda pybind11 hatchling-if-any",
     "umbrella": "g++ nvcc valgrind",

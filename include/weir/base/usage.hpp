@@ -8,7 +8,7 @@
 //
 // invariant: bytes and blocks count what was taken and not yet given back, with the placement's rounding.
 // cost:      none to keep.
-// not for:   peaks and totals: see layer::statistics.
+// not for:   peaks: see layer::statistics.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +42,19 @@ struct usage {
         bytes = bytes > SIZE_MAX / 2 ? 0 : bytes;
         blocks = blocks > SIZE_MAX / 2 ? 0 : blocks;
     }
+};
+
+/// What went through the memory of one stream since its pool began, and what lies there; sizes in bytes.
+struct stream_usage {
+    static constexpr std::uint64_t host = 0;           ///< in place of a stream: memory that the host freed
+    static constexpr std::uint64_t ended = UINT64_MAX; ///< the same: a stream that has ended
+
+    std::uint64_t stream = host;    ///< CUDA's handle; of a default stream a number with other low bits than a handle's
+    std::uint64_t taken_bytes = 0;  ///< handed out of what was free here, whichever stream asked
+    std::uint64_t taken_blocks = 0;
+    std::uint64_t given_bytes = 0;  ///< freed on this stream
+    std::uint64_t given_blocks = 0;
+    std::uint64_t free_bytes = 0;   ///< that lie here now
 };
 
 } // namespace base

@@ -72,10 +72,8 @@ class pool : public resource::pool_base<pool<GivenUpstream, GivenPlacement, Give
     using ladder_of = pools::detail::ladder<Placement, rule, supply_of, growth_lock, Reuse::waits_before_growing>;
 
 public:
-    /// Where this pool's memory can be used.
-    static constexpr memory_space space = Upstream::space;
-    /// Whether any thread may call any member at any time; else one thread at a time.
-    static constexpr bool thread_safe = Reuse::thread_safe;
+    static constexpr memory_space space = Upstream::space;    ///< where this pool's memory can be used
+    static constexpr bool thread_safe = Reuse::thread_safe; ///< any thread may call any member; else one at a time
     /// Whether a block may be freed while enqueued work still uses it; and whether its stream may end before a 'settle'.
     static constexpr bool stream_ordered = Reuse::orders_streams;
     static constexpr bool streams_may_end = contract::streams_may_end<Reuse>();
@@ -272,8 +270,7 @@ public:
     /// What layer::guard does with a mistake, and what the pool does if it ends before its blocks.
     violation_action on_violation() const noexcept { return options_.on_violation(); }
     leak_action on_leak() const noexcept { return options_.on_leak(); }
-    /// What the options call it.
-    text const& name() const noexcept { return options_.name(); }
+    text const& name() const noexcept { return options_.name(); } ///< what the options call it
     /// The number of the pool's device, or any_device.
     int device() const noexcept { return contract::holds<contract::has_device_number, Upstream> ? device_ : any_device; }
 
@@ -287,6 +284,9 @@ public:
         return memory_report{name(), used.bytes, held().bytes(), limit_bytes(), suspended() ? 0 : free, used.blocks,
                              held().count(), used.lost_bytes, used.unsettled_bytes, held().waits()};
     }
+    /// Calls see(base::stream_usage) for each stream that the rule knows. Any thread; takes a lock per stream.
+    template <class See, class R = rule>
+    auto visit_streams(See const& see) const -> decltype(std::declval<R&>().visit_streams(see)) { rule_.visit_streams(see); }
     /// Adds what takes longer to find out: the bytes that CUDA says are free on the pool's device. See 'full_state'.
     void examine(memory_report& now) const noexcept {
         if (space == memory_space::device && device() != any_device)

@@ -90,6 +90,10 @@ public:
     auto peak_reserved_bytes() const -> decltype(std::declval<P&>().peak_reserved_bytes()) {
         return locked()->peak_reserved_bytes();
     }
+    template <class See, class P = pool_type const>
+    auto visit_streams(See const& see) const -> decltype(std::declval<P&>().visit_streams(see)) {
+        return locked()->visit_streams(see);
+    }
     template <class P = pool_type>
     auto set_limit(std::size_t bytes) -> decltype(std::declval<P&>().set_limit(bytes)) {
         return locked()->set_limit(bytes);

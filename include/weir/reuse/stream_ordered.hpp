@@ -46,6 +46,7 @@
 #include <weir/reuse/handover.hpp>
 #include <weir/reuse/identity.hpp>
 #include <weir/reuse/stream_ordered/caller.hpp>
+#include <weir/reuse/stream_ordered/set_figures.hpp>
 #include <weir/reuse/stream_ordered/stream_directory.hpp>
 #include <weir/reuse/stream_ordered/stream_exchange.hpp>
 #include <weir/reuse/tuning.hpp>
@@ -129,10 +130,8 @@ struct stream_ordered {
         /// instead.
         template <class Told = reuse::detail::nobody_told>
         base::range borrow(std::size_t bytes, std::size_t alignment, stream_ref stream, Told told = {}) {
-            if (stream.is_host()) {
-                wait();
-                return take(bytes, alignment, stream, told);
-            }
+            if (stream.is_host())
+                return wait(), take(bytes, alignment, stream, told);
             caller const who(stream);
             exchange_.recall(who);
             return take_slowly(bytes, alignment, who, true, told);
@@ -157,9 +156,8 @@ struct stream_ordered {
         void strand(base::range block) noexcept {
             order::block_uses uses = uses_.take(block.offset, on_host);
             if (uses.in_graph)
-                sets_.lose(block, uses.graph);
-            else
-                strand(block, std::move(uses.events));
+                return sets_.lose(block, uses.graph);
+            strand(block, std::move(uses.events));
         }
         /// Takes back a block that a graph may use of which nothing is known: nobody gets it again.
         void lose(base::range block) noexcept {
@@ -222,6 +220,9 @@ struct stream_ordered {
 
         /// Bytes and blocks in use, and the largest free range of any set.
         base::usage used() { return sets_.used(); }
+        /// Calls see(base::stream_usage) for each stream, one after the other.
+        template <class See>
+        void visit_streams(See const& see) { reuse::detail::visit_streams(sets_, see); }
 
     private:
         // The part of 'take' for a stream that has no fitting block at hand. Not inlined, so that the usual path stays short.
@@ -283,9 +284,8 @@ struct stream_ordered {
                 auto const own = sets_.enter(caller(stream));
                 if (uses.empty())
                     return give_verified(*own.get(), block, stream);
-                if (uses.are_known() && own->defer(block, std::move(uses.events), stream)) {
+                if (uses.are_known() && own->defer(block, std::move(uses.events), stream))
                     return own->used().gave(block);
-                }
             } catch (...) {
             }
             give_unplaced(block, std::move(uses), stream);

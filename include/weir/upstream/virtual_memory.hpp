@@ -77,7 +77,7 @@ public:
     }
 
     /// The same as a wish: false, and all is as it was, if that cannot be or CUDA refuses. Chunks to come that CUDA refuses to
-    /// open end the wish, as do those from cudaMalloc. Throws usage_error if there is no such device; std::bad_alloc, cuda_error.
+    /// open end the wish, as do those of cudaMalloc. Throws usage_error (no such device), std::bad_alloc, cuda_error.
     template <class T = Tuning, class = std::enable_if_t<!T::own_device_alone>>
     bool try_enable_access_from(int peer) {
         peer = runtime::existing_device(peer);

@@ -560,7 +560,7 @@ TEST_CASE_TEMPLATE("stream_directory: threads find their sets while others make 
     for (std::thread& each : crew)
         each.join();
     CHECK(wrong.load() == 0);
-    CHECK(of_shared->used().blocks == 0);
+    CHECK(of_shared->used().blocks() == 0);
 }
 
 TEST_CASE_TEMPLATE("stream_directory: every call may fail, and names itself; the directory is as it was", Directory, checked,

@@ -84,8 +84,8 @@ TEST_CASE("stream_set: a fresh set is nobody's and holds nothing") {
     CHECK(fresh.hint.bytes() == 0);
     CHECK(fresh.arrivals() == 0);
     CHECK(fresh.used().lost_bytes == 0);
-    CHECK(fresh.used().bytes == 0);
-    CHECK(fresh.used().blocks == 0);
+    CHECK(fresh.used().bytes() == 0);
+    CHECK(fresh.used().blocks() == 0);
     CHECK(fresh.device() == weir::any_device);
     CHECK(fresh.key.load(weir::base::memory_order_acquire) == 0);
 }
@@ -106,8 +106,8 @@ TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA ca
     support::every_schedule([] {
         stage here;
         range const a = here.take(1000), b = here.take(1000), c = here.take(5000);
-        CHECK(here.own.used().blocks == 3);
-        CHECK(here.own.used().bytes == 1024 + 1024 + 5120);
+        CHECK(here.own.used().blocks() == 3);
+        CHECK(here.own.used().bytes() == 1024 + 1024 + 5120);
 #ifdef WEIR_SIMULATED_CUDA
         auto const before = simulated_cuda::calls();
 #endif
@@ -125,7 +125,7 @@ TEST_CASE("stream_set: what was freed lately comes back by size, with no CUDA ca
 #ifdef WEIR_SIMULATED_CUDA
         CHECK(simulated_cuda::calls() == before);
 #endif
-        CHECK(here.own.used().blocks == 0);
+        CHECK(here.own.used().blocks() == 0);
     });
 }
 

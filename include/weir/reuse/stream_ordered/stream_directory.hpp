@@ -165,8 +165,8 @@ public:
         base::usage sum;
         for (set& each : sets_) {
             locked const own(each);
-            sum.bytes += own->used().bytes;
-            sum.blocks += own->used().blocks;
+            sum.bytes += own->used().bytes();
+            sum.blocks += own->used().blocks();
             sum.lost_bytes += own->used().lost_bytes;
             sum.unsettled_bytes += own->open_bytes();
             if (sum.largest_free_bytes < own->largest_bytes())

@@ -33,7 +33,6 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/threads/mutex.hpp>
-#include <weir/base/usage.hpp>
 #include <weir/contract/placement_slot.hpp>
 #include <weir/order/stream_answers.hpp>
 #include <weir/reuse/stream_ordered/caller.hpp>
@@ -41,6 +40,7 @@
 #include <weir/reuse/stream_ordered/older_generation.hpp>
 #include <weir/reuse/stream_ordered/open_blocks.hpp>
 #include <weir/reuse/stream_ordered/safe_event.hpp>
+#include <weir/reuse/stream_ordered/stream_set/set_counts.hpp>
 #include <weir/reuse/stream_ordered/stream_set/set_notes.hpp>
 #include <weir/runtime/capture.hpp>
 #include <weir/runtime/event.hpp>
@@ -74,8 +74,11 @@ public:
         if (!recent && !put(block, stream))
             return false;
         used_.gave(block);
-        if (used_.blocks == 0 && std::exchange(recorded_since_idle_, false) && recent)
-            static_cast<void>(close(stream));
+        if (recorded_since_idle_ && used_.blocks() == 0) {
+            recorded_since_idle_ = false;
+            if (recent)
+                static_cast<void>(close(stream));
+        }
         return true;
     }
 
@@ -251,7 +254,8 @@ public:
     Placement& covered() noexcept { return covered_; }
     safe_event& safe() noexcept { return safe_; }
     deferred_blocks& deferred() noexcept { return deferred_; }
-    bool is_much() const noexcept { return covered_.free_bytes() >= Tuning::aside_bytes; }
+    std::size_t free_bytes() const noexcept { return covered_.free_bytes(); }
+    bool is_much() const noexcept { return free_bytes() >= Tuning::aside_bytes; }
     void arrived() noexcept { ++arrivals_; }
     void update_hint() noexcept { this->hint.update(covered_, deferred_.closed_bytes()); }
 
@@ -275,8 +279,8 @@ public:
 
     /// Counts how often bytes came here that may be in use, or open bytes went out.
     std::uint64_t arrivals() const noexcept { return arrivals_; }
-    /// What was handed out less what came back here, which may be below zero (a pool's sum is not); and what is lost.
-    base::usage& used() noexcept { return used_; }
+    /// What was handed out of this set, what came back here, and what is lost.
+    set_counts& used() noexcept { return used_; }
 
 private:
     bool make_way_and_record(stream_ref stream) noexcept {
@@ -328,7 +332,7 @@ private:
     bool reused_open_ = false; // whether open blocks were handed out again since the event was recorded
     unsigned long long id_ = 0;
     patience patience_;
-    alignas(16) base::usage used_; // bytes and blocks in one cache line
+    set_counts used_;
     std::uint64_t arrivals_ = 0;
 };
 
