@@ -17,7 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +43,16 @@ public:
     /// where it takes the free's stream for the only one, that stream waits for the other. Throws weir::cuda_error.
     virtual void order_free(cudaStream_t freeing, cudaStream_t allocating) = 0;
 
+    /// Comes before each event that is watched, for a session that does more than the events say. Returns when, by the trace's
+    /// clock, it did so; none: it did nothing. Throws weir::cuda_error.
+    virtual std::optional<std::uint64_t> before(std::size_t event) {
+        static_cast<void>(event);
+        return {};
+    }
+    /// The pool's own, where it has them. They throw weir::cuda_error.
+    virtual void settle() {}
+    virtual void trim() {}
+
     /// Bytes of the blocks that are out, with what the pool rounds them up by. Only of watched blocks, if the
     /// pool does not count them itself.
     virtual std::size_t handed_out_bytes() const = 0;
@@ -48,6 +60,8 @@ public:
     virtual std::size_t reserved_bytes() const = 0;
     /// Where its calls are entered.
     virtual ledger const& book() const = 0;
+    /// The same, for a second pool beside it, whose calls and bytes are to be counted with its own; null: it shares it with none.
+    virtual ledger* shared_book() noexcept { return nullptr; }
 
     /// The loop that is timed: every event and nothing else. Returns how many allocations and frees it made.
     virtual std::uint64_t run(std::vector<event> const& events, std::vector<cudaStream_t> const& streams,
@@ -108,9 +122,10 @@ private:
 struct contender {
     std::string_view name;
     std::string_view what;                                     ///< one line that explains it
-    std::unique_ptr<session> (*open)(std::size_t limit_bytes); ///< a fresh pool on the current device
+    std::function<std::unique_ptr<session>(std::size_t limit_bytes)> open; ///< a fresh pool on the current device
     bool is_weirs = false;    ///< weir decides what it holds
     bool is_drivers = false;  ///< the driver does, and the simulated device only guesses how
+    bool is_recipe = false;   ///< one of weir's that has a name there
 };
 
 /// All of them, in the order of the table.

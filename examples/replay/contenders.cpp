@@ -12,11 +12,11 @@ void put_after(cudaStream_t later, cudaStream_t earlier) {
 std::vector<contender> const& contenders() {
     static std::vector<contender> const all{
         {"device_pool", "weir's recipe for device memory: bins and best fit over mapped pages, stream-ordered",
-         open_device_pool, true},
+         open_device_pool, true, false, true},
         {"compact_device_pool", "weir's recipe with the smallest footprint: mapped page by page", open_compact_device_pool,
-         true},
+         true, false, true},
         {"promised_device_pool", "device_pool for programs that promise not to end a stream early: no look at who a stream is",
-         open_promised_device_pool, true},
+         open_promised_device_pool, true, false, true},
         {"composed_pool",
          "composed in examples/replay/composed_pool.hpp: best fit alone, in chunks of 64 MiB",
          open_composed_pool, true},

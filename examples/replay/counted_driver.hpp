@@ -43,7 +43,7 @@ inline cudaError_t counted_call(call_kind kind, cudaError_t answer) noexcept {
 }
 
 /// One of the driver's functions with the call counted. Each has a type of its own, by which it is told here.
-template <class... Arguments>
+template <call_kind const& Kind, class... Arguments>
 struct counted_function {
     static inline int (*original)(Arguments...) = nullptr;
 
@@ -53,7 +53,7 @@ struct counted_function {
 #endif
     static int
     call(Arguments... arguments) {
-        counted_driver::called(memory_call);
+        counted_driver::called(Kind);
         return original(arguments...);
     }
 
@@ -63,27 +63,29 @@ struct counted_function {
     }
 };
 
-/// `function`, which the driver calls `name`, counted if it is about memory; CUdeviceptr and memory handles are 64 bits. None
-/// of them waits for work on the device (weir's upstream/virtual_memory/memory_map.hpp): who unmaps has to wait first.
+/// `function`, which the driver calls `name`, counted if it is about memory or makes a stream wait; CUdeviceptr and memory
+/// handles are 64 bits. No host waits in them (weir's upstream/virtual_memory/memory_map.hpp): who unmaps has to wait first.
 inline void* with_count(std::string_view name, void* function) {
     using bits = unsigned long long;
     using bytes = std::size_t;
     if (name == "cuMemCreate")
-        return counted_function<bits*, bytes, void const*, bits>::over(function);
+        return counted_function<memory_call, bits*, bytes, void const*, bits>::over(function);
     if (name == "cuMemMap")
-        return counted_function<bits, bytes, bytes, bits, bits>::over(function);
+        return counted_function<memory_call, bits, bytes, bytes, bits, bits>::over(function);
     if (name == "cuMemSetAccess")
-        return counted_function<bits, bytes, void const*, bytes>::over(function);
+        return counted_function<memory_call, bits, bytes, void const*, bytes>::over(function);
     if (name == "cuMemRelease")
-        return counted_function<bits>::over(function);
+        return counted_function<memory_call, bits>::over(function);
     if (name == "cuMemUnmap")
-        return counted_function<bits, bytes>::over(function);
+        return counted_function<memory_call, bits, bytes>::over(function);
     if (name == "cuMemRetainAllocationHandle")
-        return counted_function<bits*, void*>::over(function);
+        return counted_function<memory_call, bits*, void*>::over(function);
     if (name == "cuMemAllocFromPoolAsync")
-        return counted_function<bits*, bytes, cudaMemPool_t, cudaStream_t>::over(function);
+        return counted_function<memory_call, bits*, bytes, cudaMemPool_t, cudaStream_t>::over(function);
     if (name == "cuMemFreeAsync")
-        return counted_function<bits, cudaStream_t>::over(function);
+        return counted_function<memory_call, bits, cudaStream_t>::over(function);
+    if (name == "cuStreamWaitEvent")
+        return counted_function<stream_wait, cudaStream_t, cudaEvent_t, unsigned>::over(function);
     return function;
 }
 

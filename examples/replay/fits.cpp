@@ -7,6 +7,25 @@
 
 namespace replay {
 
+page_range limits_for(trace const& of, result const& unlimited) {
+    std::uint64_t const enough = unlimited.peak.reserved_bytes / ledger::page_bytes;
+    std::uint64_t const live = std::min(enough, of.peak_requested_bytes / ledger::page_bytes);
+    return {live - (live != 0), enough};
+}
+
+std::uint64_t least_pages(page_range between, std::uint64_t width, std::function<bool(std::uint64_t)> const& does,
+                          progress_function const& progress) {
+    auto const left = [&] { return between.enough - between.too_few; };
+    auto const range = static_cast<double>(std::max<std::uint64_t>(left(), 1));
+    while (left() > std::max<std::uint64_t>(width, 1)) {
+        progress(1 - static_cast<double>(left()) / range);
+        std::uint64_t const middle = between.too_few + left() / 2;
+        (does(middle) ? between.enough : between.too_few) = middle;
+    }
+    progress(1);
+    return between.enough;
+}
+
 std::uint64_t least_limit(contender const& pool, trace const& trace, progress_function const& progress) {
     constexpr std::uint64_t page = ledger::page_bytes;
     run_options options;
@@ -14,17 +33,11 @@ std::uint64_t least_limit(contender const& pool, trace const& trace, progress_fu
     result const unlimited = run(pool, trace, options, [](double) {});
     if (unlimited.failures != 0)
         return 0;
-    std::uint64_t serves = unlimited.peak.reserved_bytes / page, too_little = std::min(serves, trace.peak_requested_bytes / page);
-    too_little -= too_little != 0; // what the program has live may serve
-    std::uint64_t const range = std::max<std::uint64_t>(serves - too_little, 1);
-    while (serves - too_little > 1) {
-        progress(1 - static_cast<double>(serves - too_little) / static_cast<double>(range));
-        std::uint64_t const middle = too_little + (serves - too_little) / 2;
-        options.limit_bytes = static_cast<std::size_t>(middle * page);
-        (run(pool, trace, options, [](double) {}).failures == 0 ? serves : too_little) = middle;
-    }
-    progress(1);
-    return serves * page;
+    auto const serves = [&](std::uint64_t pages) {
+        options.limit_bytes = static_cast<std::size_t>(pages * page);
+        return run(pool, trace, options, [](double) {}).failures == 0;
+    };
+    return page * least_pages(limits_for(trace, unlimited), 1, serves, progress);
 }
 
 std::string fit_text(std::uint64_t least_bytes, std::uint64_t has_bytes) {

@@ -11,9 +11,21 @@
 
 #include "runner.hpp"
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace replay {
+
+/// Pages of the driver's between what does not do and what does.
+struct page_range {
+    std::uint64_t too_few, enough;
+};
+/// What a trace's limit lies between: what is live at most may do, and what the pool held without a limit does.
+page_range limits_for(trace const& of, result const& unlimited);
+/// Halves the range until it is at most `width` pages, and returns its end; `does` says whether so many pages do. `progress` is
+/// told how much of it is done.
+std::uint64_t least_pages(page_range between, std::uint64_t width, std::function<bool(std::uint64_t)> const& does,
+                          progress_function const& progress);
 
 /// The least limit, in whole pages, that serves the trace through the pool; 0: none does. Throws weir::cuda_error.
 std::uint64_t least_limit(contender const& pool, trace const& trace, progress_function const& progress);

@@ -24,10 +24,12 @@ inline constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
 struct call_kind {
     bool is_about_memory; ///< it asks the driver for memory, or gives some back
     bool waits;           ///< the device or the host may have to stand still for it
+    bool orders_streams = false; ///< a stream waits for another one's work
 };
 inline constexpr call_kind memory_call{true, false};         // cuMemCreate, cudaFreeAsync, ...
 inline constexpr call_kind waiting_memory_call{true, true};  // cudaMalloc, cudaFree, cudaHostAlloc, ...
 inline constexpr call_kind wait_alone{false, true};          // cudaStreamSynchronize, ...
+inline constexpr call_kind stream_wait{false, false, true};  // cudaStreamWaitEvent
 
 class ledger {
 public:
@@ -67,6 +69,7 @@ public:
     void called(call_kind kind) noexcept {
         calls_ += kind.is_about_memory;
         waiting_calls_ += kind.waits;
+        stream_waits_ += kind.orders_streams;
     }
     void got(std::size_t bytes) noexcept { count_for(bytes) += taken_by(bytes); }
     void lost(std::size_t bytes) noexcept { count_for(bytes) -= taken_by(bytes); }
@@ -81,6 +84,9 @@ public:
 
     /// How often a call was made for which the device or the host may have to stand still.
     std::uint64_t waiting_calls() const noexcept { return waiting_calls_; }
+
+    /// How often a stream was made to wait for another one; of weir's pools alone.
+    std::uint64_t stream_waits() const noexcept { return stream_waits_; }
 
 private:
     std::size_t& count_for(std::size_t bytes) noexcept {
@@ -97,6 +103,7 @@ private:
     std::size_t shared_bytes_ = 0; // small requests
     std::uint64_t calls_ = 0;
     std::uint64_t waiting_calls_ = 0;
+    std::uint64_t stream_waits_ = 0;
 };
 
 } // namespace replay

@@ -7,6 +7,7 @@
 //     replay snapshot.pickle                    what PyTorch's torch.cuda.memory._dump_snapshot wrote
 //     replay --write program.json program.weir  nothing is replayed: the recording as PyTorch's memory_viz reads it
 //     replay --beside before.weir after.weir    which call sites grew from one recording to the other
+//     replay --advice program.weir              what would make the program hold less, each change replayed first
 //     replay --fits 40G program.weir            whether 40 GiB serve the program, and the least that does
 //     replay --csv a.csv b.csv.gz               two traces, as a table for a program to read
 //     replay --pool device_pool --limit 8G      one pool, which may hold at most 8 GiB
@@ -19,6 +20,7 @@
 // Libraries: the CUDA runtime (or the simulated device), zlib, CLI11 (headers); nlohmann-json (headers) to read JSON. WEIR_EXAMPLES_DIR: this
 // folder's parent.
 
+#include "advice.hpp"
 #include "beside.hpp"
 #include "convert.hpp"
 #include "device.hpp"
@@ -55,6 +57,7 @@ struct arguments {
     std::vector<std::string> write; ///< files to be written instead of a replay
     std::string beside; ///< the recording before; empty: none
     std::size_t fits_bytes = 0; ///< 0: nobody asks
+    bool advice = false;
     bool csv = false;
     bool list = false;
 };
@@ -79,6 +82,12 @@ contender const& pool_named(std::string const& name) {
         names += (names.empty() ? "" : ", ") + std::string(each.name);
     }
     throw bad_input("there is no pool '" + name + "'; choose among " + names);
+}
+
+/// The first of weir's pools that was asked for, or null.
+contender const* advised_pool(arguments const& arguments) {
+    auto const found = std::find_if(arguments.pools.begin(), arguments.pools.end(), [](contender const* each) { return each->is_weirs; });
+    return found == arguments.pools.end() ? nullptr : *found;
 }
 
 /// Throws CLI::ParseError, also for --help, and bad_input.
@@ -116,6 +125,9 @@ arguments parsed(int argc, char** argv) {
                    "for PyTorch's memory_viz, .heaptrack for heaptrack_print, .csv for a table")
         ->type_name("FILE")
         ->allow_extra_args(false);
+    app.add_flag("--advice", out.advice,
+                 "Also try what would make the program hold less with device_pool, or with the first of weir's pools that --pool names: "
+                 "another recipe, a limit, pools for parts of it, ...; the terminal and the page say what each saves and costs");
     app.add_option("--fits", fits, "Say whether so much memory serves each trace through the pools, and the least that does; no page")
         ->type_name("BYTES");
     app.add_option("--beside", out.beside, "Compare each trace with this earlier one, by call site: which grew, and by how much")
@@ -147,6 +159,8 @@ arguments parsed(int argc, char** argv) {
         out.fits_bytes = bytes_from(fits);
     if (names.empty() && !fits.empty())
         out.pools = {&pool_named("device_pool")};
+    if (out.advice && !advised_pool(out))
+        throw bad_input("--advice is about weir's pools, and --pool names none of them; name one of them, or leave --pool out");
     if (out.html.empty() || out.html.front() == '-')
         throw bad_input("--html needs the name of a file, and '" + out.html + "' looks like none");
     if (no_html || (out.csv && html->count() == 0))
@@ -194,6 +208,25 @@ void add_idle(comparison& to, arguments const& arguments, progress_bar& progress
         std::fprintf(stderr, "replay: why memory is free in %s could not be seen: %s\n", printable(to.what->name).c_str(), error.what());
     }
     progress.end();
+}
+
+/// What is tried on a trace; none: it broke off, which a sentence on stderr says.
+std::optional<advices> advices_for(trace const& trace, contender const& pool, arguments const& arguments, progress_bar& progress) {
+    std::optional<advices> out;
+    std::string const step = printable(trace.name) + ": advice";
+    progress.begin(step);
+    try {
+        out = advise(pool, trace, arguments.run.limit_bytes, [&](std::string const& what, double part) {
+            progress.say(step + ", " + printable(what));
+            progress.show(part);
+        });
+    } catch (std::exception const& error) {
+        progress.wipe();
+        std::fprintf(stderr, "replay: advice for %s broke off: %s\n", printable(trace.name).c_str(), error.what());
+    }
+    progress.end();
+    progress.wipe();
+    return out;
 }
 
 /// `trace` through each pool; a sentence on stderr for a pool that broke off, which is then not in the
@@ -276,14 +309,21 @@ int compare(arguments arguments) {
     std::optional<trace> before;
     if (!arguments.beside.empty())
         before = read_trace(arguments.beside);
+    contender const* const advised = arguments.advice && (!arguments.csv || page) ? advised_pool(arguments) : nullptr;
     bool all_well = true;
     std::vector<comparison> comparisons;
-    progress_bar progress(traces.size() * (arguments.pools.size() + looks_at_idle(arguments)));
+    progress_bar progress(traces.size() * (arguments.pools.size() + looks_at_idle(arguments) + (advised != nullptr)));
     std::fputs(arguments.csv ? csv_header().c_str() : "", stdout);
     for (trace const& each : traces) {
         comparison& done = comparisons.emplace_back(replay_all(each, arguments, progress));
         all_well = all_well && done.results.size() == arguments.pools.size();
         std::fputs((arguments.csv ? as_csv(done) : as_table(done, device) + holders_text(each) + hand_overs_text(each) + as_table(done.idle) + '\n').c_str(), stdout);
+        if (advised) {
+            std::optional<advices> const found = advices_for(each, *advised, arguments, progress);
+            all_well = all_well && found;
+            done.advice = found ? as_card(*found, each) : "";
+            std::fputs(arguments.csv || !found ? "" : (as_text(*found) + '\n').c_str(), stdout);
+        }
         if (before) {
             std::vector<site_change> const changes = changes_between(*before, each);
             done.beside = as_card(changes, *before, each, on_page);

@@ -129,7 +129,7 @@ std::string section(comparison const& comparison, device_facts const& device, st
            in_bytes(what.peak_requested_bytes) + " live, through " +
            std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
            " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\"><b>" + escaped(point_of(comparison)) + "</b> " + escaped(verdict(comparison, device.is_simulated)) +
-           "</p>\n" + comparison.beside + table(comparison) +
+           "</p>\n" + comparison.beside + table(comparison) + comparison.advice +
            over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + idle_memory(comparison) + of_program(what) + "</section>\n";
 }
 

@@ -50,6 +50,9 @@ public:
         show(0);
     }
 
+    /// What this step does by now.
+    void say(std::string_view what) { what_ = what; }
+
     /// `part` of this step is done, 0 to 1.
     void show(double part) {
         auto const percent =

@@ -33,6 +33,10 @@ public:
             if (each.kind == event_kind::allocate)
                 begin(each);
             count_held(each);
+            if (each.kind == event_kind::begin_scope)
+                open_[each.thread].push_back({each.site, each.thread, made_.events.size(), 0, 0});
+            else if (each.kind == event_kind::end_scope)
+                end_part(each);
         }
         if (made_.events.empty())
             throw bad_input(path_ + ": the recording has no allocations; record the program again, with the recorder started");
@@ -66,6 +70,7 @@ private:
         std::uint8_t const stream = stream_of(at);
         auto const block = static_cast<std::uint32_t>(made_.blocks++);
         live_[at.address] = {block, at.bytes, stream};
+        made_.origins.push_back({at.site, at.thread});
         add({at.bytes, block, stream, stream, false}, at);
         live_bytes_ += at.bytes;
         made_.peak_requested_bytes = std::max(made_.peak_requested_bytes, live_bytes_);
@@ -74,6 +79,19 @@ private:
         // Where the free itself is not there, the block ends on its own stream.
         add({of.bytes, of.block, at.kind == event_kind::free ? stream_of(at) : of.stream, of.stream, true}, at);
         live_bytes_ -= of.bytes;
+        if (std::uint32_t& thread = made_.origins[of.block].thread; thread != at.thread)
+            thread = origin::several;
+    }
+    void end_part(weir::trace::event const& at) {
+        std::vector<named_part>& open = open_[at.thread];
+        while (!open.empty() && open.back().name != at.site) // its end was lost
+            open.pop_back();
+        if (open.empty())
+            return; // its begin was
+        open.back().end = made_.events.size();
+        open.back().end_us = from_.ns_of(at) / 1000;
+        made_.parts.push_back(open.back());
+        open.pop_back();
     }
     void add(event const& one, weir::trace::event const& at) {
         made_.events.push_back(one);
@@ -109,6 +127,7 @@ private:
     trace made_;
     std::unordered_map<std::uint64_t, live_block> live_; // by address
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint8_t> streams_;
+    std::unordered_map<std::uint32_t, std::vector<named_part>> open_; // by thread
     std::uint64_t live_bytes_ = 0;
     std::uint64_t unknown_frees_ = 0;
     std::uint64_t held_bytes_ = 0, most_held_bytes_ = 0;

@@ -17,6 +17,7 @@ struct comparison {
     std::vector<result> results;
     std::vector<idle_report> idle = {}; ///< of weir's pool, and of the recorded program's
     std::string beside = {};            ///< for the page: this trace beside another one
+    std::string advice = {};            ///< for the page: what was tried on it
 };
 
 /// The peak of reserved over the peak of requested bytes.

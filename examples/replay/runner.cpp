@@ -34,6 +34,33 @@ private:
     std::vector<cudaStream_t> handles_;
 };
 
+/// What was held on average, over a trace's time, or over its events if all of them have one time.
+class average {
+public:
+    explicit average(trace const& of) : of_(of), by_time_(of.microseconds.back() != of.microseconds.front()) {}
+
+    /// So much is held from the event's time on, or from `us`.
+    void at(std::size_t event, std::uint64_t bytes) { at_us(by_time_ ? of_.microseconds[event] : event, bytes); }
+    void at_us(std::uint64_t us, std::uint64_t bytes) {
+        sum_ += us > last_ ? static_cast<double>(bytes_) * static_cast<double>(us - last_) : 0;
+        first_ = began_ ? first_ : us;
+        began_ = true;
+        last_ = std::max(last_, us);
+        bytes_ = bytes;
+    }
+    bool by_time() const { return by_time_; }
+    std::uint64_t bytes() const {
+        return last_ == first_ ? bytes_ : static_cast<std::uint64_t>(sum_ / static_cast<double>(last_ - first_));
+    }
+
+private:
+    trace const& of_;
+    bool const by_time_;
+    bool began_ = false;
+    double sum_ = 0;
+    std::uint64_t first_ = 0, last_ = 0, bytes_ = 0;
+};
+
 /// A cold pool with what it needs for a pass. At its end nothing is left, even when the pass broke off:
 /// blocks go back to the pool, the pool to the driver, and the streams go last.
 class pass {
@@ -57,10 +84,13 @@ public:
         seen.calls_at.reserve(trace_.events.size());
         seen.waiting_calls_at.reserve(trace_.events.size());
         ledger const& book = session_->book();
+        average held(trace_);
         std::uint64_t live_bytes = 0;
         for (std::size_t i = 0; i < trace_.events.size(); ++i) {
             event const& e = trace_.events[i];
             void*& block = blocks_[e.block];
+            if (auto const us = session_->before(i); us && held.by_time())
+                held.at_us(*us, session_->reserved_bytes());
             if (!e.is_free) {
                 block = session_->watched_allocate(streams_.handles()[e.stream], e.bytes);
                 live_bytes += block ? e.bytes : 0;
@@ -81,11 +111,14 @@ public:
             seen.waiting_calls += seen.waiting_calls_at.back();
             std::uint64_t const reserved = session_->reserved_bytes();
             seen.reserved_bytes.push_back(reserved);
+            held.at(i, reserved);
             if (reserved > seen.peak.reserved_bytes)
                 seen.peak = {i, live_bytes, session_->handed_out_bytes(), reserved};
             if (i % 1024 == 0)
                 progress(static_cast<double>(i) / static_cast<double>(trace_.events.size()));
         }
+        seen.mean_reserved_bytes = held.bytes();
+        seen.stream_waits = book.stream_waits();
         return seen;
     }
 

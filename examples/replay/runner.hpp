@@ -43,8 +43,10 @@ struct result {
     std::vector<std::uint64_t> reserved_bytes; ///< after each event
     std::vector<std::uint32_t> calls_at;       ///< at each event: calls of the driver's
     std::vector<std::uint32_t> waiting_calls_at; ///< at each event: calls that make the device or the host wait
+    std::uint64_t mean_reserved_bytes = 0;  ///< over the time from the first event to the last
     std::uint64_t driver_calls = 0;         ///< until the last event; what ending the pool costs is not in it
     std::uint64_t waiting_calls = 0;        ///< the same
+    std::uint64_t stream_waits = 0;         ///< the same; a stream was made to wait for another one
     std::uint64_t operations = 0;           ///< allocations that were served, and frees
     std::uint64_t failures = 0;             ///< allocations that were refused
     std::optional<double> ns_per_operation; ///< of the host; none on the simulated device

@@ -50,6 +50,21 @@ struct held_then {
     std::uint64_t peak_bytes = 0;
 };
 
+/// Who asked for a block.
+struct origin {
+    static constexpr std::uint32_t several = UINT32_MAX;
+    std::uint32_t site;   ///< as a recording's events have it; 0: not known
+    std::uint32_t thread; ///< `several` if another one freed the block
+};
+
+/// A part of the program that has a name, from its begin to its end.
+struct named_part {
+    std::uint32_t name; ///< a site, as a recording's events have it
+    std::uint32_t thread;
+    std::size_t begin, end; ///< the events between are numbers begin to end - 1, of this thread and of others
+    std::uint64_t end_us;
+};
+
 /// A whole trace.
 struct trace {
     std::string name; ///< the file's name without folders, '.gz', and '.csv', '.weir', ...
@@ -60,6 +75,8 @@ struct trace {
     std::uint64_t peak_requested_bytes = 0;  ///< the most bytes that were live at once
     std::string remark;                      ///< what the file lacks; "": nothing
     std::optional<held_then> held;           ///< if the file says it
+    std::vector<origin> origins;             ///< of each block; empty: the file does not say
+    std::vector<named_part> parts;           ///< in the order of their ends
     std::shared_ptr<program const> of;       ///< the program, if it was recorded in more detail than CSV has; else null
 };
 

@@ -116,7 +116,7 @@ def page_in_browser(place):
     folder.mkdir()
     for name, extra in (("before", 2), ("after", 3)):
         (folder / f"{name}.json").write_text(page.snapshot(extra * page.MIB))
-    done = run(["sh", ROOT / "examples/run.sh", "replay", "--pool", "device_pool", "--beside", "before.json", "after.json"], cwd=folder,
+    done = run(["sh", ROOT / "examples/run.sh", "replay", "--pool", "device_pool", "--advice", "--beside", "before.json", "after.json"], cwd=folder,
                timeout=600)
     if done.code != 0 or "after beside before" not in done.output:
         return f"exit {done.code}:\n{tail(done.output)}"

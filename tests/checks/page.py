@@ -50,6 +50,8 @@ def looked_at(path):
         check("the recorded pool's free memory, another stream's", "2.00 MiB",
               ask(cell("Free, but", 0, "PyTorch, as recorded, at its peak")))
         check("who grew", "+1.00 MiB", ask(cell("after beside before", 0, "grew by")))
+        check("advice says what it could not try", True, ask("document.querySelector('.advice')?.textContent.includes("
+                                                             "'no part of the program has a name')"))
         check("who holds the peak", "5.00 MiB", ask(cell("Who holds", 0, "live then")))
         check("names that are text", True, ask("[...document.querySelectorAll('code')].some(c => c.textContent === "
                                                f"{json.dumps(NAME + ':7, work<T>')})"))

@@ -4,7 +4,10 @@
 
 #include "../../examples/replay/fits.hpp"
 #include "../../examples/replay/trace.hpp"
+#include "followed_run.hpp"
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <filesystem>
 #include <string>
 #ifdef WEIR_SIMULATED_CUDA
 #include <simulated_cuda/simulated_cuda.hpp>
@@ -46,5 +49,41 @@ TEST_CASE("fits: the least limit serves, and a page less does not") {
         options.limit_bytes = least - replay::ledger::page_bytes;
         CHECK(replay::run(pool, t, options, [](double) {}).failures != 0);
     }
+}
+
+namespace {
+
+/// Checks that what is said serves a run, and 3 % less do not.
+void check_within(replay::trace const& of) {
+    CAPTURE(of.name);
+    for (std::size_t const which : {0u, 1u}) {
+        replay::contender const& pool = replay::contenders()[which];
+        CAPTURE(pool.name);
+        std::uint64_t const least = [&] {
+            simulated_cuda::world const device;
+            return replay::least_limit(pool, of, [](double) {});
+        }();
+        CAPTURE(least);
+        auto const refused = [&](std::uint64_t limit_bytes) {
+            simulated_cuda::world const device;
+            auto const options = weir::pool_options{}.limit(static_cast<std::size_t>(limit_bytes));
+            return (which == 0 ? advice_tests::run_with<advice_tests::device_pool>(of, options)
+                               : advice_tests::run_with<advice_tests::compact_device_pool>(of, options)).refused;
+        };
+        CHECK(refused(least) == 0);
+        CHECK(refused(least - least / 100 * 3) != 0);
+    }
+}
+
+} // namespace
+
+TEST_CASE("fits: a run needs what it says, within 2 %") {
+    check_within(replay::read_trace(WEIR_EXAMPLES_DIR "/data/prefetch_streams.csv.gz"));
+    char const* const folder = std::getenv("WEIR_ADVICE_TRACES"); // others, by hand
+    if (folder == nullptr)
+        return;
+    for (auto const& each : std::filesystem::directory_iterator(folder))
+        if (each.path().filename() != "LICENSE")
+            check_within(replay::read_trace(each.path().string()));
 }
 #endif
