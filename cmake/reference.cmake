@@ -21,6 +21,8 @@ set(DOXYGEN_ALIASES "heading{1}=^^@par \\1^^")
 set(DOXYGEN_JAVADOC_AUTOBRIEF YES) # a comment's first sentence stands in the list of members
 set(DOXYGEN_INLINE_INHERITED_MEMB YES) # containers have theirs from classes that nobody names
 set(DOXYGEN_HIDE_UNDOC_CLASSES YES)
+set(DOXYGEN_EXTRACT_STATIC YES) # weir::default_stream
+set(DOXYGEN_PREDEFINED CUDART_VERSION=13000 CCCL_VERSION=3002000) # what newer versions have is shown, too
 file(GLOB weir_guides CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.md)
 list(FILTER weir_guides EXCLUDE REGEX "/README\\.md$")
 set(DOXYGEN_HTML_EXTRA_FILES ${weir_guides}) # the guides, which reference.dox links

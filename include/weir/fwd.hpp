@@ -113,9 +113,12 @@ template <class Upstream, class Placement, class Reuse, class Growth = growth::g
 class pool;
 template <memory_space Space>
 class driver_pool_of;
-using driver_pool = driver_pool_of<memory_space{0}>;         // device
-using pinned_driver_pool = driver_pool_of<memory_space{1}>;  // pinned
-using managed_driver_pool = driver_pool_of<memory_space{2}>; // managed; CUDA 13
+/// CUDA's own pool of device memory, behind the members that every pool has.
+using driver_pool = driver_pool_of<memory_space{0}>;
+/// CUDA's own pool of pinned memory of the host.
+using pinned_driver_pool = driver_pool_of<memory_space{1}>;
+/// CUDA's own pool of managed memory. Since CUDA 13.
+using managed_driver_pool = driver_pool_of<memory_space{2}>;
 namespace driver {
 template <class Upstream = upstream::device>
 class unpooled;
@@ -146,16 +149,27 @@ struct host;
 struct frames;
 struct nodes;
 } // namespace recipes
+/// The pool to begin with: device memory of any sizes, for any number of streams and threads (recipes::device).
 using device_pool = recipes::pool_of<recipes::device, WEIR_GUARD>;
+/// As device_pool with the least host time, for programs that keep its promises about streams (recipes::promised_device).
 using promised_device_pool = recipes::pool_of<recipes::promised_device, WEIR_GUARD>;
+/// As device_pool with the smallest footprint (recipes::compact_device).
 using compact_device_pool = recipes::pool_of<recipes::compact_device, WEIR_GUARD>;
+/// As device_pool, and writes down what it does, with whole stacks if `Stacks` is trace::call_stacks<>. Defined in
+/// <weir/trace.hpp>.
 template <class Stacks>
-using recorded_device_pool_with = recipes::pool_of<recipes::recorded_device<Stacks>, WEIR_GUARD>; // defined in <weir/trace.hpp>
+using recorded_device_pool_with = recipes::pool_of<recipes::recorded_device<Stacks>, WEIR_GUARD>;
+/// The same without stacks.
 using recorded_device_pool = recorded_device_pool_with<trace::no_stacks>;
+/// Page-locked memory of the host, for copies from and to the device (recipes::pinned).
 using pinned_pool = recipes::pool_of<recipes::pinned, WEIR_GUARD>;
+/// Memory that migrates between host and devices page by page (recipes::managed).
 using managed_pool = recipes::pool_of<recipes::managed, WEIR_GUARD>;
+/// Ordinary memory of the host, for one thread (recipes::host).
 using host_pool = recipes::pool_of<recipes::host, WEIR_GUARD>;
+/// Device memory that ends all at once, frame by frame, in one thread (recipes::frames).
 using frame_pool = recipes::pool_of<recipes::frames, WEIR_GUARD>;
+/// Device memory in blocks of one small size, for one thread (recipes::nodes).
 using node_pool = recipes::pool_of<recipes::nodes, WEIR_GUARD>;
 
 namespace layer {
@@ -228,13 +242,19 @@ class collective_pool;
 
 template <memory_space Required>
 class pool_ref;
-using device_pool_ref = pool_ref<memory_space{0}>; // device
-using pinned_pool_ref = pool_ref<memory_space{1}>; // pinned
-using host_pool_ref = pool_ref<memory_space{3}>;   // host
+/// Any pool whose memory kernels reach, for functions that take one.
+using device_pool_ref = pool_ref<memory_space{0}>;
+/// Any pool of page-locked memory.
+using pinned_pool_ref = pool_ref<memory_space{1}>;
+/// Any pool whose memory the host reaches.
+using host_pool_ref = pool_ref<memory_space{3}>;
 template <memory_space Required>
 class any_pool;
+/// Owns a pool whose memory kernels reach, whatever its type.
 using any_device_pool = any_pool<memory_space{0}>;
+/// Owns a pool of page-locked memory, whatever its type.
 using any_pinned_pool = any_pool<memory_space{1}>;
+/// Owns a pool whose memory the host reaches, whatever its type.
 using any_host_pool = any_pool<memory_space{3}>;
 class device_buffer;
 class pinned_buffer;

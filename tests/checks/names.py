@@ -18,25 +18,29 @@ MOST_AT_TOP = 70
 MOST_CLAUSES = 40
 VERSIONS = {  # the places that have to follow CMakeLists.txt, and how the version stands there
     "CITATION.cff": r"(?m)^version: (\S+)", "README.md": r"(?:find_package\(weir |This is )(\d\.\d)",
-    "cmake/README.md": r"weir/(\d[\d.]+)", "cmake/packages/conanfile.py": r"weir/(\d[\d.]+)",
-    "cmake/packages/vcpkg/vcpkg.json": r'"version": "([^"]+)"', "cmake/packages/spack/package.py": r'version\("([\d.]+)"',
+    "cmake/README.md": r"weir/(\d[\d.]+)",
     "examples/python/pyproject.toml": r'(?m)^version = "([^"]+)"'}
 DECLARES = re.compile(r"(?:\[\[[^\]]*\]\]\s*)?(?:template <.*?> )?(?:class|struct|union|enum class|enum) (?:\[\[[^\]]*\]\]\s*)?(\w+)"
                       r"|using (\w+) =|[\w:<>,&*\[\] ]+?\b(\w+)(?:<[^()]*>)?\s*(?:\(|=|\{|;)")
 
 
-def at_top(text):
-    """The names that a header declares at weir:: itself."""
+def declared(text):
+    """The names that a header declares in each namespace of weir's, as (namespace, name)."""
     found, inside = set(), []
     for line in text.splitlines():
         if opened := re.match(r"(?:inline )?namespace ([\w:]+) \{", line):
             inside += [] if line.endswith("}") else [opened.group(1)]
         elif line.startswith("} // namespace"):
             inside[-1:] = []
-        elif inside == ["weir", "v0"] and re.match(r"[A-Za-z\[]", line) and not re.match(r"template <[^()]*>$|\w+:$", line):
-            if declared := DECLARES.match(line):
-                found.add(next(filter(None, declared.groups())))
+        elif inside[:2] == ["weir", "v0"] and re.match(r"[A-Za-z\[]", line) and not re.match(r"template <[^()]*>$|\w+:$", line):
+            if names := DECLARES.match(line):
+                found.add(("::".join(["weir", *inside[2:]]), next(filter(None, names.groups()))))
     return found
+
+
+def at_top(text):
+    """The names that a header declares at weir:: itself."""
+    return {name for namespace, name in declared(text) if namespace == "weir"}
 
 
 def other_version(root):

@@ -44,7 +44,8 @@ NEEDS = {
     "refuse": "g++ clang++ nvcc ccache-if-any",
     "bugs": f"{BUILDS} doctest git-if-any",
     "cccl": f"{BUILDS} doctest cccl",
-    "consume": f"{BUILDS} nvcc doctest googletest-if-any pkg-config-if-any gdb-if-any conan-if-any",
+    "consume": f"{BUILDS} nvcc doctest googletest-if-any pkg-config-if-any gdb-if-any conan-if-any "
+               "git-if-any hatchling-if-any",
     "readme": f"{BUILDS} doctest",
     "benches": f"{BUILDS} benchmark zlib valgrind git-if-any",
     "peers": f"{BUILDS} benchmark zlib nvcc cccl rmm-if-any",

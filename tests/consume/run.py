@@ -4,8 +4,8 @@
 
 usage: run.py [WAY...]
 
-add_subdirectory, FetchContent (from a local folder), find_package after an install, pkg-config, Conan (where pip has it), one
-header made of all, and a bare -I with no build system (and, configured only, a project in CUDA alone, and one whose language is
+add_subdirectory, FetchContent (from a local folder), find_package after an install, pkg-config, one
+header made of all, what a release has for Conan (where pip has it) and others (released.py), and a bare -I with no build system (and, configured only, a project in CUDA alone, and one whose language is
 a sibling's); each builds main.cpp and other.cpp, two translation units, links the CUDA runtime and runs. And with only CUDA's headers on the machine the project
 still configures and compiles. A consumer gets none of weir's tests, warnings or downloads, and of what weir cannot be or do
 a sentence. A user's tests take the simulated device in, in C++ and in CUDA. Then (linking.py) projects whose files were compiled in different ways.
@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "checks"))
+import released
 from linking import HERE, PLACE, Refused, WAYS, fails, launches_kernels, simulated, step
 from workshop import INCLUDE, ROOT, at_once, ccache, close_with, cuda_include, run, tail
 
@@ -128,6 +129,24 @@ def simulated_device():
     for program in ("with_doctest", "with_googletest"):
         if (build / program).exists():
             step("run", [build / program])
+
+
+def contract_tests():
+    """The installed suites pass the placement of examples/own_parts.md, an upstream and a pool, and not a placement with a mistake."""
+    block = re.search(r"```cpp\n((?:#include.*\n)+\n///[^\n]*\nclass first_fit .*?)```", (ROOT / "examples/own_parts.md").read_text(), re.S)[1]
+    prefix = install("prefix_for_parts")
+    parts = PLACE / "contract_tests-parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    (parts / "first_fit.hpp").write_text("#pragma once\n" + block)
+    settings = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DPARTS={parts}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wconversion -Werror"]
+    said = step("run", [built("contract_tests", *settings) / "part_tests"])
+    if not re.search(r"test cases: +[2-9]\d \| +\d+ passed \| +0 failed", said):
+        raise Refused(f"not all suites ran:\n{tail(said)}")
+    (parts / "first_fit.hpp").write_text("#pragma once\n" + block.replace("chunks_.insert(begin);", ""))
+    step("build", ["cmake", "--build", PLACE / "contract_tests", "-j", "1"])
+    done = run([PLACE / "contract_tests/part_tests"])
+    if done.code == 0 or "placement: blocks are apart, aligned and inside one chunk" not in done.output:
+        raise Refused(f"a block in two chunks is not seen:\n{tail(done.output)}")
 
 
 def shown_by_gdb():
@@ -254,14 +273,15 @@ def conan_command():
 
 
 def conan():
-    """A package is made of the clone, and a project finds it."""
+    """A package is made of the released archive, and a project finds it."""
+    released.version()
     home, out = PLACE / "conan-home", PLACE / "conan-out"
     for each in (home, out):
         shutil.rmtree(each, ignore_errors=True)
     command = ["env", f"CONAN_HOME={home}", *conan_command()]
     step("conan", [*command, "profile", "detect"])
     ninja = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
-    step("conan", [*command, "create", ROOT / "cmake/packages", *ninja])
+    step("conan", [*command, "create", released.RELEASE / "conan", *ninja])
     if written := [*home.rglob("CMakeUserPresets.json")]:
         raise Refused(f"the recipe writes among the sources: {written}")
     out.mkdir() # Conan leaves presets for a user of CMake where it is called
@@ -333,6 +353,7 @@ def main():
         "FetchContent": lambda: with_cmake("fetch_content"),
         "find_package": installed,
         "the simulated device": simulated_device,
+        "contract tests": contract_tests,
         **({"gdb": shown_by_gdb} if shutil.which("gdb") else {}),
         "two runtimes": two_runtimes,
         "no runtime": no_runtime,
@@ -340,7 +361,9 @@ def main():
         "bare -I": bare,
         "one header": one_header,
         **({"pkg-config": pkg_config} if shutil.which("pkg-config") else {}),
-        **({"Conan": conan} if conan_command() else {}),
+        **({"Conan": conan} if conan_command() and released.in_git() else {}),
+        **({"vcpkg": released.vcpkg, "Spack": released.spack, "Compiler Explorer": released.compiler_explorer,
+            "Python's archive": released.python_archive} if released.in_git() else {}),
         "CUDA alone": cuda_alone,
         "a sibling's language": sibling,
         "headers only": headers_only,

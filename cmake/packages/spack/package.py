@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""weir for Spack, for a repository of your own: 'spack create --name weir' makes the folder, this file goes into it.
+"""weir for Spack, for a repository of your own: 'spack create --name weir' makes the folder, this file goes into it once
+cmake/release.py has filled in what stands between '@'.
 
-Written after Spack's documentation, and untried. The address of 'git' is where you clone from; a released version has its archive
-in place of the branch: version("0.2.0", url="...", sha256="...").
+Written after Spack's documentation. The tests build the archive with what stands here, and not with Spack.
 """
 
 from spack.package import *
@@ -11,12 +11,11 @@ from spack.package import *
 class Weir(CMakePackage):
     """CUDA memory pools that compose at compile time."""
 
-    git = "https://example.com/weir.git"
+    url = "@address@/@archive@"
 
     license("Apache-2.0 WITH LLVM-exception")
 
-    version("main", branch="main")
-    version("0.2.0", tag="v0.2.0")
+    version("@version@", sha256="@sha256@")
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.22:", type="build")

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# A port for vcpkg, as an overlay: 'vcpkg install weir --overlay-ports=cmake/packages/vcpkg' in a clone, whose sources it takes; with
-# WEIR_ARCHIVE in the environment it takes a released archive instead ('git archive --prefix=weir/ v0.2.0').
-# Written after vcpkg's documentation, and untried.
-if(DEFINED ENV{WEIR_ARCHIVE})
-    vcpkg_extract_source_archive(SOURCE_PATH ARCHIVE "$ENV{WEIR_ARCHIVE}")
-else()
-    get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-endif()
+# A port for vcpkg. cmake/release.py fills in what stands between '@'; then 'vcpkg install weir --overlay-ports=' and this folder.
+# Written after vcpkg's documentation. The tests play it with functions of vcpkg's names (tests/consume/vcpkg.cmake).
+vcpkg_download_distfile(ARCHIVE
+    URLS "@address@/@archive@"
+    FILENAME "@archive@"
+    SHA512 @sha512@)
+vcpkg_extract_source_archive(SOURCE_PATH ARCHIVE "${ARCHIVE}")
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
     OPTIONS -DWEIR_BUILD_TESTS=OFF -DWEIR_BUILD_EXAMPLES=OFF -DWEIR_BUILD_BENCHES=OFF -DWEIR_INSTALL=ON)

@@ -15,6 +15,7 @@
 namespace weir {
 inline namespace v0 {
 
+/// Who reaches memory, and by which calls it came.
 enum class memory_space : unsigned char {
     device,  ///< from cudaMalloc and similar calls: only kernels and copies reach it
     pinned,  ///< page-locked host memory: the host reaches it at full speed, devices over the bus

@@ -38,6 +38,7 @@ template <class T>
 using tunes_geometric = decltype(T::first_bytes + T::share_percent + T::exact_bytes);
 } // namespace detail
 
+/// Growth by a share of what the pool holds, so that the number of chunks stays small however large it becomes.
 template <class Tuning>
 struct geometric {
     static_assert(contract::holds<detail::tunes_geometric, Tuning>,

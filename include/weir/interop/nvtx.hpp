@@ -64,8 +64,11 @@ public:
     bool has_tool() const noexcept { return own_memory::memory.has_tool(); }
 };
 
+/// A checked_pool of device memory.
 using checked_device_pool = checked_pool<upstream::device>;
+/// A checked_pool of page-locked memory of the host.
 using checked_pinned_pool = checked_pool<upstream::pinned<>>;
+/// A checked_pool of managed memory.
 using checked_managed_pool = checked_pool<upstream::managed>;
 
 } // namespace nvtx

@@ -16,6 +16,7 @@
 namespace weir {
 inline namespace v0 {
 
+/// What a layer is told when it is made: its name.
 class layer_options {
 public:
     /// The layer's name in reports and errors.

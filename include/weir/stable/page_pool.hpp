@@ -37,7 +37,7 @@ namespace stable {
 
 namespace detail {
 class mapped_span;
-}
+} // namespace detail
 
 /// Pages of one device's memory. A copy is another name for the same pool, and so is the one that a vector keeps: the pool ends
 /// with the last of them, and then waits for work that uses what was given back. Any thread may call any member.

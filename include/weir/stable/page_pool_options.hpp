@@ -21,6 +21,7 @@ namespace weir {
 inline namespace v0 {
 namespace stable {
 
+/// What a page_pool is told when it is made: the size of its pages, its limit, device and name.
 class page_pool_options {
 public:
     /// The size of a page in bytes, 16 MiB by default: a power of two from 2 to 64 MiB. A vector holds whole pages. Larger

@@ -29,6 +29,7 @@ enum class full_action : unsigned char {
     refuse         ///< throws out_of_memory; nothing has been enqueued then
 };
 
+/// What a pinned_ring is told when it is made: its slots, the threads that help, and what happens if all slots are in use.
 class pinned_ring_options {
 public:
     /// The most of a chunk that one thread copies, in bytes: what it writes is still in its caches when the device reads it.
@@ -61,6 +62,7 @@ public:
     std::size_t slot_bytes() const noexcept { return slot_bytes_; }
     std::size_t least_chunk_bytes() const noexcept { return least_chunk_bytes_; }
     copy_threads* threads() const noexcept { return threads_; }
+    /// The least bytes of a copy in which 'threads' help.
     std::size_t threads_from_bytes() const noexcept { return threads_from_bytes_; }
     std::size_t leave_to_cuda_from_bytes() const noexcept { return leave_to_cuda_bytes_; }
     full_action on_full() const noexcept { return on_full_; }

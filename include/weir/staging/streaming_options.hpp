@@ -34,6 +34,7 @@ struct untold {
 };
 } // namespace detail
 
+/// What 'stream_chunks' is told: the size and number of chunks, a flag that cancels, and who hears of the progress.
 template <class Progress>
 class streaming_options {
 public:
@@ -69,7 +70,9 @@ public:
 
     std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
     std::size_t depth() const noexcept { return depth_; }
+    /// Whether the flag of 'cancel_on' is set.
     bool is_cancelled() const { return load_ && load_(flag_); }
+    /// Calls what 'progress' was given.
     void tell(streaming_progress const& now) { told_(now); }
 
 private:

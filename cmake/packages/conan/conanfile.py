@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""weir for Conan 2: 'conan create cmake/packages' in a clone, then 'self.requires("weir/0.2.0")'.
+"""weir for Conan 2. cmake/release.py fills in what stands between '@'; then 'conan create' of this folder, and
+'self.requires("weir/VERSION")'.
 
 The package holds what 'cmake --install' installs. Consumers find it by weir's own package configuration, which looks for the CUDA
 toolkit of their machine, since Conan has none: they use CMakeToolchain, and need no file of CMakeDeps'.
 """
 
-import pathlib
-import re
-
 from conan import ConanFile
 from conan.tools.cmake import CMake, CMakeToolchain
-from conan.tools.files import copy, load
+from conan.tools.files import get
 
 
 class Weir(ConanFile):
     name = "weir"
+    version = "@version@"
     description = "CUDA memory pools that compose at compile time"
     license = "Apache-2.0 WITH LLVM-exception"
     topics = ("cuda", "memory", "allocator", "header-only")
@@ -22,14 +21,8 @@ class Weir(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
     no_copy_source = True
 
-    def set_version(self):
-        project = load(self, pathlib.Path(self.recipe_folder).parents[1] / "CMakeLists.txt")
-        self.version = re.search(r"project\(weir VERSION ([\d.]+)", project).group(1)
-
-    def export_sources(self):
-        clone = pathlib.Path(self.recipe_folder).parents[1]
-        for each in ("CMakeLists.txt", "LICENSE", "cmake/*.cmake", "cmake/*.in", "cmake/weir_gdb.py", "include/*", "tests/simulated_cuda/*"):
-            copy(self, each, clone, self.export_sources_folder)
+    def source(self):
+        get(self, **self.conan_data["sources"][self.version], strip_root=True)
 
     def generate(self):
         toolchain = CMakeToolchain(self)
