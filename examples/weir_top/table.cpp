@@ -84,7 +84,8 @@ std::string short_number(double value) {
     for (; value >= 1000 && unit < 6; value /= 1000)
         ++unit;
     char said[32];
-    int const digits = value >= 100 || (unit == 0 && value == static_cast<double>(static_cast<int>(value))) ? 0 : value >= 10 ? 1 : 2;
+    bool const is_whole = value == static_cast<double>(static_cast<int>(value));
+    int const digits = is_whole || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     std::snprintf(said, sizeof said, "%.*f%s", digits, value, units[unit]);
     return said;
 }
@@ -135,13 +136,13 @@ std::vector<std::string> table::lines(std::size_t history_width) const {
                 all.push_back("a pool has said nothing yet: it does so in its next allocation, or in the board's 'poll'");
             continue;
         }
-        bool const is_known = now.reserved_bytes != pool_figures::unknown && now.in_use_bytes != pool_figures::unknown;
+        bool const has_free = now.reserved_bytes != pool_figures::unknown && now.reserved_bytes >= now.in_use_bytes;
         std::uint64_t const peak = now.peak_requested_bytes == pool_figures::unknown
                                        ? seen.peak_in_use_bytes
                                        : std::max(seen.peak_in_use_bytes, now.peak_requested_bytes);
         all.push_back(row({name, bytes_text(now.in_use_bytes), bytes_text(peak), bytes_text(now.reserved_bytes),
                            bytes_text(now.peak_reserved_bytes),
-                           is_known && now.reserved_bytes >= now.in_use_bytes ? bytes_text(now.reserved_bytes - now.in_use_bytes) : "-",
+                           has_free ? bytes_text(now.reserved_bytes - now.in_use_bytes) : "-",
                            count_text(now.live_blocks), rate_text(seen.rate.taken), rate_text(seen.rate.given),
                            rate_bytes_text(seen.rate.bytes), count_text(now.waits), sparkline(seen.in_use, history_width)}));
         for (stream_usage const& each : seen.now.streams) {

@@ -5,7 +5,7 @@
 usage: examples.py [NAME...]
 
 Runs 'sh examples/run.sh NAME' for all examples, and without a name, whose table and page are looked at; and one
-trace as --csv, whose standard output must be nothing but the table. And the path, examples/README.md, has a row for each
+trace as --csv, whose standard output must be nothing but the table. weir_top looks at a program that goes on, and is killed. And the path, examples/README.md, has a row for each
 example, in the order of --help.
 """
 
@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import browser
 import page
@@ -126,6 +127,46 @@ def page_in_browser(place):
         return f"{browser.found()}: {error}"
 
 
+def living(place):
+    """weir_top beside a program that runs: figures, a dump, and what it says once that was killed. Both are built."""
+    folder, file = BUILD / "release/examples", pathlib.Path(place) / "living.dump"
+
+    def top(*words):
+        return run([folder / "weir_top", *words], cwd=place, timeout=60)
+
+    watched = subprocess.Popen([folder / "29_watch", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            row = re.search(rf"^{watched.pid} +29_watch +1 pools +(weir\.\S+)$", top().output, flags=re.M)
+            if row or watched.poll() is not None:
+                break
+            time.sleep(0.1)
+        if not row:
+            return f"it does not list the board of process {watched.pid}:\n{tail(top().output)}"
+        once = top("--once", "--every", "0.2", str(watched.pid))
+        pool = re.search(r"^batches \(device 0\) +([\d.]+) MiB +[\d.]+ MiB +([\d.]+) MiB +[\d.]+ MiB +\S+ \S+ +(\d+) +(\S+) +(\S+) +\S+ [KMGT]iB +\d+ +\S+$",
+                         once.output, flags=re.M)
+        rows = re.findall(r"^  stream 0x\w+ +[\d.]+ [KM]?i?B +(\d\S*) +(\d\S*) +\S+ \S+$", once.output, flags=re.M)
+        if once.code != 0 or not pool or not 16 <= float(pool[1]) <= float(pool[2]) or not 1 <= int(pool[3]) <= 3 or pool[4] in "0-" or len(rows) != 2:
+            return f"exit {once.code}, and not the figures of 29_watch:\n{tail(once.output)}"
+        dump = top("--dump", file, str(watched.pid))
+        if dump.code != 0 or "the report of 1 pool" not in dump.output or not file.read_text().startswith("pool 'batches'"):
+            return f"exit {dump.code}, no dump:\n{tail(dump.output)}"
+        nowhere = top("--dump", "/nowhere/at/all", str(watched.pid))
+        if nowhere.code != 1 or "cannot be written" not in nowhere.output:
+            return f"exit {nowhere.code} for a dump that cannot be written:\n{tail(nowhere.output)}"
+    finally:
+        watched.kill()
+        watched.wait()
+    segment = pathlib.Path("/dev/shm") / row[1]
+    ended = [top("--once", str(watched.pid)), top("--once", row[1])]
+    segment.unlink(missing_ok=True)
+    ended += [top("--once", str(watched.pid))]
+    told = [f"('29_watch') has ended and left its board behind: rm {segment}"] * 2 + [f"process {watched.pid} has no board here"]
+    return "\n".join(f"exit {done.code}, and not '{due}':\n{done.output}" for done, due in zip(ended, told)
+                     if done.code != 2 or due not in done.output)
+
+
 def main():
     listed = run(["sh", ROOT / "examples/run.sh", "--help"])
     names = sys.argv[1:] or re.findall(r"^  (\S+)(?:  | *$)", listed.output.split("ARGUMENT...]]\n")[-1], flags=re.M)
@@ -138,6 +179,8 @@ def main():
         for name in names:
             if name != "replay":
                 results.append((f"examples: {name}", example(name, place)))
+        if {"29_watch", "weir_top"} <= set(names):
+            results.append(("examples: weir_top beside a program", living(place)))
         if not sys.argv[1:]:
             results.append(("examples: the path", path(names)))
         if not sys.argv[1:] or "replay" in sys.argv[1:]:

@@ -14,9 +14,11 @@
 #include <weir/layer/sized.hpp>
 #include <weir/layer/statistics.hpp>
 #include <weir/layer/synchronized.hpp>
+#include <weir/layer/watch.hpp>
 #include <weir/pool/scope.hpp>
 #include <weir/recipes.hpp>
 #include <weir/trace/recorder.hpp>
+#include <weir/trace/watch_board.hpp>
 #include <weir/upstream/from_pool.hpp>
 
 namespace pool_contract {
@@ -33,6 +35,7 @@ using spilling = layer::fallback<unguarded, pinned>;
 using tower = layer::statistics<layer::limit<layer::guard<layer::fallback<unguarded, weir::driver_pool>>>>;
 using visitor = layer::statistics<unguarded&>;
 using recorded = layer::record<weir::device_pool>;
+using watched = layer::watch<weir::device_pool>;
 
 // Asks for two more tries and frees nothing: what the pool refuses, the layer does.
 struct persistent {
@@ -86,6 +89,13 @@ struct subject<recorded> : any_bounds {
     recorded pool{tape, weir::pool_options{}.name("subject")};
 };
 template <>
+struct subject<watched> : any_bounds {
+    subject() = default;
+    explicit subject(std::size_t limit_bytes) : pool(board, weir::pool_options{}.limit(limit_bytes)) {}
+    weir::trace::watch_board board;
+    watched pool{board, weir::pool_options{}.name("subject")};
+};
+template <>
 struct subject<visitor> : any_bounds {
     subject() = default;
     explicit subject(std::size_t limit_bytes) : below(weir::pool_options{}.limit(limit_bytes)) {}
@@ -98,7 +108,7 @@ struct subject<visitor> : any_bounds {
 #define WEIR_TEST_POOLS                                                                                                \
     pool_contract::counted, pool_contract::limited, pool_contract::guarded, pool_contract::shared_heap,                \
         pool_contract::noted, pool_contract::spilling, pool_contract::tower, pool_contract::visitor, pool_contract::handled, \
-        pool_contract::recorded
+        pool_contract::recorded, pool_contract::watched
 
 #include "pool_suite.hpp"
 

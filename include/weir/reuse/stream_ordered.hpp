@@ -82,8 +82,7 @@ struct stream_ordered {
 
     public:
         /// `device`: the device of all streams that allocate here; any_device: they may be of any.
-        explicit over(int device)
-            : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
+        explicit over(int device) : sets_(device), several_devices_(runtime::may_have_several_devices()) {}
 
         /// The pool will hold at most `bytes` bytes from now on: the less that is, the less a new stream keeps for itself.
         void expect_at_most(std::size_t bytes) {
@@ -156,8 +155,9 @@ struct stream_ordered {
         void strand(base::range block) noexcept {
             order::block_uses uses = uses_.take(block.offset, on_host);
             if (uses.in_graph)
-                return sets_.lose(block, uses.graph);
-            strand(block, std::move(uses.events));
+                sets_.lose(block, uses.graph);
+            else
+                strand(block, std::move(uses.events));
         }
         /// Takes back a block that a graph may use of which nothing is known: nobody gets it again.
         void lose(base::range block) noexcept {
