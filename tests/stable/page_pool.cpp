@@ -269,6 +269,26 @@ TEST_CASE("page_pool: a page that was given back in a capture and taken back sta
     }
 }
 
+TEST_CASE("page_pool: of what a vector gives back together, a graph keeps the pages that it got, and not the others") {
+    support::every_schedule([] {
+        scoped_stream const s, other;
+        page_pool pool(small().limit(4 * page));
+        stable_vector<int> first(pool, s, 4 * ints);
+        first.append(4 * ints);
+        cudaGraph_t graph = nullptr;
+        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+        first.shrink(2 * ints);
+        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
+        write(s, first.append(2 * ints) - 2 * ints, 4 * page);
+        first.shrink(4 * ints);
+        CHECK(pool.state().lost_bytes == 2 * page);
+        stable_vector<int> second(pool, other, 2 * ints);
+        write(other, second.append(2 * ints), 2 * page);
+        check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
+        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    });
+}
+
 TEST_CASE("page_pool: peers reach what is there and what comes later, also after a page has moved") {
     support::two_devices const two;
     if (!two)

@@ -114,8 +114,9 @@ public:
     /// Gives back the vector's bytes from `kept` on up to `bytes`, whole pages. They are ready once `until` is over.
     void give(span const& of, std::size_t kept, std::size_t bytes, base::shared<last_use> const& until) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
+        base::shared<last_use> with_graph;
         while (bytes != kept)
-            table_.give_back(table_.find(of.addresses.offset + (bytes -= page_bytes())), until);
+            table_.give_back(table_.find(of.addresses.offset + (bytes -= page_bytes())), until, with_graph);
     }
 
     /// Gives back the vector's first `bytes` bytes, whole pages that no work uses: they are ready at once, but for a graph's.

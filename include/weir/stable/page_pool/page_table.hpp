@@ -21,6 +21,7 @@
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
 #include <weir/base/shared.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/stable/page_pool/last_use.hpp>
 
 namespace weir {
@@ -109,10 +110,15 @@ public:
         return was_fresh;
     }
     /// An owned page becomes returned: it is ready once `until` is over, and any graph that is remembered.
-    void give_back(number at, base::shared<last_use> const& until) noexcept {
-        if (pages_[at].until)
-            until->note_earlier(pages_[at].until);
-        pages_[at].until = until;
+    /// `with_graph`: a record for that, which pages that are given back together share; none at first.
+    void give_back(number at, base::shared<last_use> const& until, base::shared<last_use>& with_graph) noexcept {
+        base::shared<last_use> const earlier = std::exchange(pages_[at].until, until);
+        if (earlier && earlier->is_of_graph()) {
+            if (!with_graph)
+                with_graph = also_of_graph(until);
+            with_graph->note_earlier(earlier);
+            pages_[at].until = with_graph;
+        }
         return_to_list(at);
     }
     /// An owned page becomes ready: no work uses it. One for which a graph is remembered only becomes returned: it stays where
@@ -195,6 +201,15 @@ private:
         --pages_[at].home->pages;
     }
 
+    // A record that is over once `until` is, and to which graphs can be added that pages of `until` alone do not wait for; that
+    // one itself if the host has no memory.
+    static base::shared<last_use> also_of_graph(base::shared<last_use> const& until) noexcept {
+        base::shared<last_use> fresh;
+        if (!base::try_twice([&] { return fresh = base::shared<last_use>::make(), true; })) // it waits for all devices
+            return until;
+        fresh->note_earlier(until);
+        return fresh;
+    }
     // An owned page becomes returned.
     void return_to_list(number at) noexcept {
         ++pages_[at].home->returned;
