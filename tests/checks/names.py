@@ -18,7 +18,7 @@ MOST_AT_TOP = 70
 MOST_CLAUSES = 40
 VERSIONS = {  # the places that have to follow CMakeLists.txt, and how the version stands there
     "CITATION.cff": r"(?m)^version: (\S+)", "README.md": r"(?:find_package\(weir |This is )(\d\.\d)",
-    "cmake/README.md": r"weir/(\d[\d.]+)",
+    "cmake/README.md": r"(?:weir(?:_torch)?[/-]|\bv)(\d+\.\d+\.\d+)",
     "examples/python/pyproject.toml": r'(?m)^version = "([^"]+)"'}
 DECLARES = re.compile(r"(?:\[\[[^\]]*\]\]\s*)?(?:template <.*?> )?(?:class|struct|union|enum class|enum) (?:\[\[[^\]]*\]\]\s*)?(\w+)"
                       r"|using (\w+) =|[\w:<>,&*\[\] ]+?\b(\w+)(?:<[^()]*>)?\s*(?:\(|=|\{|;)")
