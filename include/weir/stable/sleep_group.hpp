@@ -75,8 +75,8 @@ public:
     ~sleep_group() = default;
 
     /// `member` sleeps under `name` from now on, with all that have this name. It is a stable vector or buffer, or a pool that
-    /// can be suspended. A pool must outlive the group or 'leave'. Throws usage_error if it has joined a group already;
-    /// std::bad_alloc.
+    /// can be suspended. A pool must outlive the group or 'leave'. Throws usage_error if it has joined this group already, or
+    /// as a vector or buffer any; std::bad_alloc.
     template <class Member>
     void join(text const& name, Member& member) {
         static_assert(detail::is_container<Member> || detail::can_suspend<Member>::value,
