@@ -7,12 +7,14 @@
 
 #include <cstring>
 #include <cuda_runtime_api.h>
+#include <memory>
 #include <optional>
 #include <random>
 #include <support/capture.hpp>
 #include <support/counting_pool.hpp>
 #include <support/every_schedule.hpp>
 #include <support/failing_new.hpp>
+#include <support/fault_sweep.hpp>
 #include <support/recorded_upstream.hpp>
 #include <type_traits>
 #include <weir/growth/exact.hpp>
@@ -221,6 +223,35 @@ TEST_CASE("nvtx: what a captured stream frees stays a region, and taken, until t
         }
         tool().forget();
     });
+}
+
+TEST_CASE("nvtx: whichever call of a free fails, the block stays a region only where CUDA says nothing of its stream") {
+    struct state {
+        scoped_stream own, other;
+        std::optional<nvtx::checked_device_pool> pool{std::in_place, weir::pool_options{}.on_leak(weir::leak_action::ignore)};
+        void* p = pool->allocate(own, 1000);
+    };
+    std::size_t stayed = 0;
+    for (bool const is_used_elsewhere : {false, true})
+        support::fault_sweep(
+            [&] {
+                auto fresh = std::make_unique<state>();
+                if (is_used_elsewhere)
+                    fresh->pool->used_on(fresh->p, fresh->other);
+                return fresh;
+            },
+            [](state& x) { x.pool->deallocate(x.own, x.p, 1000); },
+            [&](state& x, support::struck const&) {
+                CHECK(tool().regions.size() == x.pool->state().live_blocks);
+                stayed += tool().regions.size();
+                x.pool.reset();
+                tool().forget();
+            });
+#ifdef WEIR_SIMULATED_CUDA
+    CHECK(stayed == 2);
+#else
+    CHECK(stayed == 0);
+#endif
 }
 
 TEST_CASE("nvtx: what a scope ends are no regions any more, once its work is over") {

@@ -12,7 +12,8 @@
 //
 // invariant: the vector's address stays, so a view's places are good as long as the vector lives and does not shrink.
 // invariant: 'size_sync' counts no element for which the view had no room, whatever room the vector has by then.
-// invariant: once the vector or this object is gone, views find no room, and in debug builds they say so (see append_view).
+// invariant: once the vector is gone, views find no room; in debug builds also once this object is, and they say so (see
+//            append_view).
 // order:     on the vector's stream: launch there, or put the launch's stream after it ('order_after') and it after the launch.
 //            The vector's stream may change at any time ('set_stream'): the number follows it. Either kernels append or the
 //            host does: between 'view' and 'size_sync' the vector may get more capacity; its size and its pages stay.

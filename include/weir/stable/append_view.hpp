@@ -16,9 +16,9 @@
 //
 // invariant: no two calls get the same place; places are side by side. The end is where it was, plus all that was asked for. At
 //            2^63 it stays, however much is asked for then, so it never comes round to places that were given out.
-// invariant: where the vector or the append_end has ended, the end is at 'gone' or beyond it as long as nobody else has got its
-//            8 bytes. So there is no room, and in debug builds (WEIR_GUARD) the call says so: on the host it ends the program
-//            by std::abort, on the device it prints the sentence and traps.
+// invariant: where the vector has ended, or in debug builds (WEIR_GUARD) the append_end, the end is at 'gone' or beyond it as
+//            long as nobody else has got its 8 bytes. So there is no room, and in debug builds the call says so: on the host it
+//            ends the program by std::abort, on the device it prints the sentence and traps.
 // order:     none between the threads; who reads the elements comes after the kernel in a stream's order.
 // cost:      device: an atomic addition a warp and call; host: one each call. Debug builds: a compare each.
 // not for:   growing: a view has the room that the vector had as it was made (see append_end).

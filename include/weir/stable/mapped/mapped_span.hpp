@@ -79,8 +79,8 @@ public:
     }
 
     /// The same for the work that is enqueued on `stream` so far: the own stream waits for it at once. Call it after the last
-    /// launch there. The stream may end sooner than the container. Throws usage_error if one of the two is being captured and
-    /// the other is not, or into another graph; cuda_error.
+    /// launch there. The stream may end sooner than the container, unless 'used_on' names it as well. Throws usage_error if one
+    /// of the two is being captured and the other is not, or into another graph; cuda_error.
     void last_used_on(stream_ref stream) {
         if (stream.is_host())
             return;
