@@ -198,6 +198,38 @@ TEST_CASE("nccl: collectives of two ranks in one captured graph, whichever devic
     CHECK(complaints().empty());
 }
 
+TEST_CASE("nccl: threads with communicators of their own do not meet") {
+    simulated_cuda::world const world(devices(4), support::report_all);
+    std::vector<std::string> said(2);
+    std::vector<std::thread> threads;
+    for (int t : {0, 1})
+        threads.emplace_back([&, t] {
+            try {
+                std::array<int, 2> const own{2 * t, 2 * t + 1};
+                weir::base::growing_array<nccl::communicator> ranks = nccl::communicator::all(own);
+                multi_device::per_device<weir::device_pool> pools;
+                multi_device::device_streams const streams;
+                std::vector<weir::device_vector<int>> xs;
+                for (int const each : own)
+                    xs.emplace_back(pools[each], streams[each], std::vector<int>{1, t});
+                for (int round = 0; round < 5; ++round) {
+                    nccl::group together;
+                    for (std::size_t i : {0u, 1u})
+                        ranks[i].all_reduce(streams[own[i]], xs[i], xs[i]);
+                    together.end();
+                }
+                for (weir::device_vector<int> const& each : xs)
+                    CHECK(each.to_host_sync<std::vector>() == std::vector<int>{32, 32 * t});
+            } catch (std::exception const& error) {
+                said[static_cast<std::size_t>(t)] = error.what();
+            }
+        });
+    for (std::thread& each : threads)
+        each.join();
+    check_silent(said);
+    CHECK(complaints().empty());
+}
+
 TEST_CASE("nccl: a collective pool's chunks are windows, registered once each, and its blocks lie at one offset on all ranks") {
     simulated_cuda::world const world(devices(3), support::report_all);
     check_silent(said_by(3, [](nccl::communicator& comm, multi_device::rank_channel& channel) {

@@ -61,10 +61,11 @@ public:
                 break;
             if (is_broken(now, round))
                 return static_cast<int>(now % complete(1)) - 1;
-            int const absent = first_absent(ranks, round);
+            bool const may_wait = first_absent(ranks, round) < 0 || goes_on(turns);
+            int const absent = first_absent(ranks, round); // anew: who came meanwhile is not missing
             if (absent < 0)
                 decide(round, complete(round));
-            else if (!goes_on(turns))
+            else if (!may_wait)
                 decide(round, complete(round) + static_cast<std::uint64_t>(absent) + 1);
         }
         for (int each = 0; each < ranks && bytes != 0; ++each)
