@@ -50,6 +50,8 @@ public:
         one.ticks = time_.ticks(); // with the lane's lock, so that a block's events are in order
         *mine->next++ = one;
         --mine->left;
+        // The next lock waits until what was stored before it is in the cache: so the lines that come next are fetched now.
+        __builtin_prefetch(mine->next + events_ahead, 1);
     }
 
     /// Moves the events out. Calls take(first, count) for each block that holds any: `count` events in the order of their time,
@@ -117,6 +119,8 @@ private:
             of.is_taken.store(false, base::memory_order_release);
         }
     };
+
+    static constexpr std::size_t events_ahead = 6; // 288 bytes: the events of some 300 ns
 
     // So many that the lanes together leave little of the ring unused, and that the next block is looked for rarely.
     static std::size_t events_a_block(std::size_t events) noexcept {
