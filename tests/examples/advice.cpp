@@ -304,6 +304,21 @@ TEST_CASE("advice: nothing is told where nothing saves, and what could not be tr
     CHECK(any_has(refused.untried, "Nothing was tried: device_pool refuses 4 allocations"));
 }
 
+TEST_CASE("advice: streams that hoard, where they are busy, and the waits that it costs to stop that") {
+    script s;
+    for (std::uint64_t block = 0; block < 8; ++block)
+        s.on(16 + block % 2).allocate(block, 32 * MiB).free(block);
+    replay::trace const of = s.read();
+    simulated_cuda::world const device(simulated_cuda::config{}.late());
+    replay::advices const found = advise(of);
+    CAPTURE(replay::as_text(found));
+    CHECK(found.now.stream_waits == 0);
+    replay::advice const* const told = first_of(found, advice_kind::wait_first);
+    REQUIRE(told != nullptr);
+    CHECK(told->saved_bytes >= 30 * MiB);
+    CHECK(told->then.stream_waits != 0);
+}
+
 TEST_CASE("advice: what it says of the traces in a folder") {
     char const* const folder = std::getenv("WEIR_ADVICE_TRACES");
     if (folder == nullptr)
