@@ -2,6 +2,7 @@
 
 // Does 'replay' read what weir recorded, and what it lacks?
 
+#include "../../examples/replay/program.hpp"
 #include "../../examples/replay/recorded_trace.hpp"
 #include "../../examples/replay/trace.hpp"
 #include "../trace/events.hpp"
@@ -107,4 +108,51 @@ TEST_CASE("recorded_trace: what cannot be replayed is refused with a sentence") 
     for (std::uint64_t i = 0; i < 257; ++i)
         many.push_back(of(event_kind::allocate, 512 * (i + 1), 100, 0x5500 + i));
     CHECK(complaint(file_of(many)).find("more than the 256 streams") != std::string::npos);
+}
+
+TEST_CASE("recorded_trace: who asked for a block, and the named parts of the program") {
+    replay::program_maker maker;
+    std::uint64_t ticks = 0;
+    auto const add = [&](event_kind kind, std::uint64_t address, std::string const& name, std::uint64_t thread = 1) {
+        event one;
+        one.kind = kind;
+        one.ticks = ticks += 1000;
+        one.address = address;
+        one.bytes = 8;
+        one.stream = maker.stream(7);
+        one.thread = maker.thread(thread);
+        one.source = maker.source("pool", 0);
+        one.site = name.empty() ? 0 : maker.frame(0, "", name, 0);
+        maker.add(one);
+    };
+    add(event_kind::end_scope, 0, "early"); // its begin was lost
+    add(event_kind::begin_scope, 0, "step");
+    add(event_kind::allocate, 512, "f");
+    add(event_kind::begin_scope, 0, "lost"); // its end was
+    add(event_kind::begin_scope, 0, "other", 2);
+    add(event_kind::allocate, 1024, "", 2);
+    add(event_kind::end_scope, 0, "step");
+    add(event_kind::free, 1024, "");
+    add(event_kind::free, 512, "");
+    add(event_kind::end_scope, 0, "other", 2);
+    replay::program const whole = maker.made();
+    replay::trace const t = replay::trace_of(whole, "a");
+    auto const name = [&](std::uint32_t site) { return site == 0 ? std::string() : std::string(whole.what.frames[site - 1].function.c_str()); };
+    REQUIRE(t.origins.size() == 2);
+    CHECK(name(t.origins[0].site) == "f");
+    CHECK(t.origins[0].thread == 0);
+    CHECK(name(t.origins[1].site) == "");
+    CHECK(t.origins[1].thread == replay::origin::several);
+    REQUIRE(t.parts.size() == 2);
+    struct {
+        char const* name;
+        std::size_t begin, end;
+        std::uint64_t end_us;
+    } const expected[] = {{"step", 0, 2, 7}, {"other", 1, 4, 10}};
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(name(t.parts[i].name) == expected[i].name);
+        CHECK(t.parts[i].begin == expected[i].begin);
+        CHECK(t.parts[i].end == expected[i].end);
+        CHECK(t.parts[i].end_us == expected[i].end_us);
+    }
 }
