@@ -40,7 +40,7 @@ std::string contents(std::string const& path) {
 }
 
 /// Says the number of the answer in all its figures.
-struct fake_pool : weir::trace::watched_pool {
+struct fake_pool final : weir::trace::watched_pool {
     explicit fake_pool(watch_board& on, bool any = true) : board(on), any_thread_may(any), place(on.join(*this)) {}
     ~fake_pool() { board.leave(*this); }
     void publish(board_pool& to) const override {
