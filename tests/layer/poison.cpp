@@ -142,6 +142,7 @@ TEST_CASE("poison: a block that other streams use is not filled under them") {
                 pool.last_used_on(p, b);
             else
                 pool.used_on(p, b);
+            pool.used_on(nullptr, b); // no block
             pool.deallocate(a, p, 1000);
             CHECK(pool.held_bytes() == 0);
             check_cuda(cudaStreamSynchronize(b), "cudaStreamSynchronize");

@@ -261,6 +261,8 @@ private:
     }
 
     void note_use(void* p) {
+        if (!p)
+            return;
         base::lock_guard<base::mutex> const lock(mutex_);
         base::numbered_block one;
         one.address = p;

@@ -154,7 +154,7 @@ public:
         if (p && !stream.is_host())
             runtime::naming(*this, [&] { rule_.used_on(base::range{reinterpret_cast<std::uintptr_t>(p), 1}, stream); });
     }
-    /// The same, but only for what is enqueued there so far: call it after the last launch on `stream`, which may end then.
+    /// In place of it: only for what is enqueued there so far. Call it behind the last launch on `stream`, which may end then.
     template <class R = rule, class = std::enable_if_t<contract::holds<contract::has_used_on, R, base::range, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
         if (p && !stream.is_host())

@@ -103,7 +103,7 @@ public:
     }
 
     /// The same for the present memory only, and for the work that is enqueued on `stream` so far. Call it after the last
-    /// launch there, and again after each later one. The stream may end sooner than the container. If the pool cannot be
+    /// launch there, in place of 'used_on', and again after each later one. The stream may end then. If the pool cannot be
     /// told, the container's own stream waits for that work at once.
     void last_used_on(stream_ref stream) {
         if (!block_.data || stream.is_host())

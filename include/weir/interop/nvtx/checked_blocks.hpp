@@ -11,7 +11,8 @@
 // invariant: a block is a region from its allocation until the last use that was enqueued before its free is over.
 // order:     'deallocate' waits on the host for its stream, and for the whole device if the block is used on others, too.
 // cost:      that wait; a lock, a look-up and the tool's own time a call; 'zone_bytes' a block.
-// not for:   programs that nobody checks. A block that a captured stream frees stays a region, and taken, until the pool ends.
+// not for:   programs that nobody checks. A block that a captured stream frees stays a region, and taken, until the pool ends;
+//            so must the streams that 'used_on' named for it.
 
 #include <cstddef>
 #include <cstdint>
@@ -183,6 +184,7 @@ private:
         try {
             synchronize(stream);
         } catch (...) { // it is no stream any more, or the device has failed
+            wait_for_all();
         }
     }
     void wait_for_all() noexcept {
