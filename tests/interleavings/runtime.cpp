@@ -434,8 +434,9 @@ TEST_CASE("interleavings: stream_exchange: what was lent comes back in use, wher
                 }
             },
             [&] {
+                bool waits = false;
                 try { // 4 KiB are a stock for a block of 1 KiB
-                    static_cast<void>(here.exchange.take(nullptr, {caller(c), 4 * KiB, 64 * MiB, 1 * KiB, true}));
+                    static_cast<void>(here.exchange.take(nullptr, {caller(c), 4 * KiB, 64 * MiB, 1 * KiB, true, &waits}));
                 } catch (weir::cuda_error const&) {
                 }
             });

@@ -86,11 +86,8 @@ public:
     void note_earlier(base::shared<last_use> const& earlier) noexcept {
         if (!earlier->is_of_graph() || (!earlier_.empty() && earlier_.back() == earlier))
             return;
-        bool const is_noted = base::try_twice([&] { return earlier_.push_back(earlier), true; });
-        if (!is_noted)
+        if (!base::try_twice([&] { return earlier_.push_back(earlier), true; }))
             until_ = until::never;
-        else if (until_ == until::event)
-            until_ = until::devices; // the event may have been passed before their last launch
     }
 
     /// Notes that a graph may use the pages at each launch: that which is captured on `by`. The host: several graphs may.

@@ -201,14 +201,16 @@ private:
         --pages_[at].home->pages;
     }
 
-    // A record that is over once `until` is, and to which graphs can be added that pages of `until` alone do not wait for; that
-    // one itself if the host has no memory.
+    // A record that is over once `until` is, and to which graphs can be added that pages of `until` alone do not wait for. If
+    // the host has no memory, it is that one itself, which then is never over.
     static base::shared<last_use> also_of_graph(base::shared<last_use> const& until) noexcept {
         base::shared<last_use> fresh;
-        if (!base::try_twice([&] { return fresh = base::shared<last_use>::make(), true; })) // it waits for all devices
-            return until;
-        fresh->note_earlier(until);
-        return fresh;
+        if (base::try_twice([&] { return fresh = base::shared<last_use>::make(), true; })) { // it waits for all devices
+            fresh->note_earlier(until);
+            return fresh;
+        }
+        until->note_graph(on_host);
+        return until;
     }
     // An owned page becomes returned.
     void return_to_list(number at) noexcept {
