@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 #include <weir/base/stand_ins.hpp>
@@ -113,7 +112,7 @@ inline void tell_leaks(char const* name, leak_action action, std::size_t blocks,
                  name, bytes_in, blocks, blocks == 1 ? "" : "s",
                  blocks == 1 ? "it, or end its container," : "them, or end their containers,");
     if (action == leak_action::abort)
-        std::abort();
+        __builtin_abort(); // <cstdlib> takes a tenth of the compile time that an empty file has
 }
 
 /// Says on stderr what is wrong with a free, and does what `Action` asks for.
@@ -121,7 +120,7 @@ template <violation_action Action>
 void tell_violation(char const* sentence) {
     std::fprintf(stderr, "%s\n", sentence);
     if (Action == violation_action::abort)
-        std::abort();
+        __builtin_abort();
 }
 } // namespace resource
 

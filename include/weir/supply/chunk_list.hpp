@@ -12,22 +12,31 @@
 // not for:   blocks: there can be millions of those.
 
 #include <cstddef>
-#include <cstdlib>
 #include <weir/base/growing_array.hpp>
 #include <weir/base/range.hpp>
+#include <weir/base/swap.hpp>
 
 namespace weir {
 inline namespace v0 {
 namespace supply {
 
-/// Brings ranges in order of address. O(n log n).
+/// Brings ranges in order of address, by heapsort (J. W. J. Williams, 1964), which takes no memory. O(n log n).
 inline void sort_by_address(base::growing_array<base::range>& ranges) noexcept {
-    if (!ranges.empty())
-        std::qsort(ranges.data(), ranges.size(), sizeof(base::range), [](void const* a, void const* b) {
-            std::size_t const first = static_cast<base::range const*>(a)->offset;
-            std::size_t const second = static_cast<base::range const*>(b)->offset;
-            return (first > second) - (first < second);
-        });
+    base::range* const heap = ranges.data();
+    auto const sink = [heap](std::size_t at, std::size_t size) {
+        for (std::size_t child = 0; (child = 2 * at + 1) < size; at = child) {
+            child += child + 1 < size && heap[child].offset < heap[child + 1].offset;
+            if (heap[child].offset <= heap[at].offset)
+                return;
+            base::swap_values(heap[at], heap[child]);
+        }
+    };
+    for (std::size_t at = ranges.size() / 2; at-- > 0;)
+        sink(at, ranges.size());
+    for (std::size_t size = ranges.size(); size > 1;) {
+        base::swap_values(heap[0], heap[--size]);
+        sink(0, size);
+    }
 }
 
 /// One thread at a time.

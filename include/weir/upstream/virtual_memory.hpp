@@ -72,7 +72,8 @@ public:
     virtual_memory& enable_access_from(int peer) {
         static_assert(!Tuning::own_device_alone, "weir: this memory is open to its own device alone, as its tuning says");
         int const other = runtime::existing_peer(peer, device_number());
-        asked([&](auto& map) { map.enable_access_from(other); });
+        guard const lock(state_->lock);
+        state_->map.enable_access_from(other);
         return *this;
     }
 
@@ -81,7 +82,8 @@ public:
     template <class T = Tuning, class = std::enable_if_t<!T::own_device_alone>>
     bool try_enable_access_from(int peer) {
         peer = runtime::existing_device(peer);
-        return runtime::can_reach(peer, device_number()) && asked([&](auto& its) { return its.try_enable_access_from(peer); });
+        guard const lock(state_->lock);
+        return runtime::can_reach(peer, device_number()) && state_->map.try_enable_access_from(peer);
     }
 
     /// After this call, this object's 'release' and 'move' first wait for all work on every device of the process, as
@@ -107,7 +109,7 @@ public:
         base::range const place{reinterpret_cast<std::size_t>(end), bytes};
         if (!extends())
             return false;
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         return state_->prepare(bytes, piece_bytes) && state_->addresses.take_at(place) && state_->fill(place, piece_bytes);
     }
 
@@ -118,7 +120,7 @@ public:
             return runtime::gave_back([&] { return cudaFree(chunk); });
         try {
             await_work();
-            base::lock_guard<base::mutex> const lock(state_->lock);
+            guard const lock(state_->lock);
             base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
             state_->addresses.make_room(state_->stuck.size() + 1);
@@ -140,7 +142,7 @@ public:
         base::range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
             await_work();
-            base::lock_guard<base::mutex> const lock(state_->lock);
+            guard const lock(state_->lock);
             state_->release_stuck();
             state_->make_room(1);
             if (!state_->addresses.take_at(place))
@@ -160,7 +162,7 @@ public:
     /// Takes the memory of a chunk away, but keeps the chunk's addresses for 'restore' or 'abandon'. No work may use the
     /// chunk. False if CUDA refused; nothing has changed then.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         state_->release_stuck();
         return state_->map.unmap({reinterpret_cast<std::size_t>(chunk), bytes});
     }
@@ -172,7 +174,7 @@ public:
     bool restore(void* chunk, std::size_t bytes) {
         base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
         bool in_doubt = false;
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         static_cast<void>(state_->map.unmap(place)); // an earlier call may have left memory there; mostly there is none
         return state_->map.map(place, in_doubt);
     }
@@ -182,7 +184,7 @@ public:
     void* take_addresses(std::size_t bytes) {
         if (!extends())
             return nullptr;
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         return reinterpret_cast<void*>(state_->take(bytes, 1).offset);
     }
 
@@ -190,7 +192,7 @@ public:
     /// withdrawn. The chunk counts as withdrawn then. No work may use it. False if CUDA refused, or the host has no memory: the
     /// chunk is where it was. (Its memory may be behind `to` as well; 'withdraw' it there.)
     bool remap(void* chunk, std::size_t bytes, void* to) noexcept {
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         bool in_doubt = false;
         return state_->map.move(base::range{reinterpret_cast<std::size_t>(chunk), bytes},
                                 base::range{reinterpret_cast<std::size_t>(to), bytes}, in_doubt);
@@ -200,7 +202,7 @@ public:
     /// note that they are free, they are never used again.
     void abandon(void* pages, std::size_t bytes) noexcept {
         try {
-            base::lock_guard<base::mutex> const lock(state_->lock);
+            guard const lock(state_->lock);
             state_->addresses.make_room(state_->stuck.size() + 1);
             state_->addresses.give(base::range{reinterpret_cast<std::size_t>(pages), bytes});
         } catch (...) { // the addresses stay unused: nothing is behind them, and there are many
@@ -210,7 +212,7 @@ public:
     /// How many bytes of addresses lie between `end`, where a chunk ends, and the end of its reservation. 'extend' and 'move'
     /// could use them if no chunk is in the way.
     std::size_t addresses_behind(void const* end) const noexcept {
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         return state_->addresses.behind(reinterpret_cast<std::size_t>(end));
     }
 
@@ -224,14 +226,15 @@ public:
     /// 'acquire' has returned. Any thread.
     bool extends() const noexcept { return state_->map.supported(); }
     /// What chunks can be exported as; known as 'extends' is (memory_tuning.hpp).
-    unsigned handle_types() const noexcept { return asked([](auto const& map) { return map.handle_types(); }); }
+    unsigned handle_types() const noexcept { return guard(state_->lock), state_->map.handle_types(); }
     /// Whether kernels of any other device, or of device number `device`, can use the memory, chunks to come included.
-    bool has_peers() const noexcept { return asked([](auto const& map) { return map.has_peers(); }); }
-    bool is_open_to(int device) const noexcept { return asked([&](auto const& map) { return map.is_open_to(device); }); }
+    bool has_peers() const noexcept { return guard(state_->lock), state_->map.has_peers(); }
+    bool is_open_to(int device) const noexcept { return guard(state_->lock), state_->map.is_open_to(device); }
     /// The number of the device.
     int device_number() const noexcept { return state_->map.device_number(); }
 
 private:
+    using guard = base::lock_guard<base::mutex>;
     struct state {
         explicit state(int device) : map(device, upstream::detail::memory_wish::of<Tuning>()) {}
         state(state const&) = delete;
@@ -319,7 +322,7 @@ private:
     }
 
     void* mapped(std::size_t bytes, std::size_t piece_bytes) {
-        base::lock_guard<base::mutex> const lock(state_->lock);
+        guard const lock(state_->lock);
         state_->addresses.forget();
         if (!state_->prepare(bytes, piece_bytes))
             return nullptr;
@@ -327,14 +330,8 @@ private:
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
-    template <class Ask>
-    auto asked(Ask const& ask) const {
-        base::lock_guard<base::mutex> const lock(state_->lock);
-        return ask(state_->map);
-    }
-
     void* allocated(std::size_t bytes) {
-        asked([](auto const& map) { map.require_own_device_alone(); });
+        guard(state_->lock), state_->map.require_own_device_alone();
         runtime::device_scope const current(device_number());
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;

@@ -277,21 +277,26 @@ private:
     // Opens what is mapped to another device; if CUDA does not open all, closes it again.
     cudaError_t let_in(memory_access reader) {
         readers_.make_room();
-        int answer = cudaSuccess;
         std::size_t opened = 0;
-        mapped_.visit([&](unsigned long long at, unsigned pages) {
-            if (answer == cudaSuccess && (answer = set_access(at, pages, reader)) == cudaSuccess)
-                ++opened;
-        });
-        if (answer == cudaSuccess)
+        int const answer = set_access_of(reader, mapped_.size(), opened);
+        if (answer == cudaSuccess) {
             readers_.add(reader);
-        else
+        } else {
             reader.flags = 0; // CU_MEM_ACCESS_FLAGS_PROT_NONE
-        mapped_.visit([&](unsigned long long at, unsigned pages) {
-            if (answer != cudaSuccess && opened != 0 && opened-- != 0)
-                base::try_twice([&] { return set_access(at, pages, reader) == cudaSuccess; });
-        });
+            base::try_twice([&, closed = std::size_t{0}]() mutable {
+                return set_access_of(reader, opened, closed = 0) == cudaSuccess;
+            });
+        }
         return static_cast<cudaError_t>(answer);
+    }
+    // Says to the first `count` mappings who may use them, until CUDA fails. Counts in `done` to how many it did.
+    int set_access_of(memory_access const& reader, std::size_t count, std::size_t& done) const {
+        int answer = cudaSuccess;
+        mapped_.visit([&](unsigned long long at, unsigned pages) {
+            if (done != count && answer == cudaSuccess && (answer = set_access(at, pages, reader)) == cudaSuccess)
+                ++done;
+        });
+        return answer;
     }
     int set_access(unsigned long long at, unsigned pages, memory_access const& reader) const noexcept {
         return runtime::detail::ask_driver(calls_.set_access, at, std::size_t{pages} * page_bytes, &reader, std::size_t{1});
