@@ -4,6 +4,7 @@
 
 #include "../../examples/weir_top/board_view.hpp"
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -15,6 +16,7 @@
 #include <string>
 #include <support/sentence.hpp>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -166,7 +168,9 @@ TEST_CASE("watch_board: places are given to other pools, and pools without one a
     CHECK(view.read().size() == weir::trace::most_board_pools);
     CHECK(view.pools_without_place() == 2);
     CHECK(pools.back()->place == nullptr);
+    board_view(segment_of(board)).ask();
     board.poll();
+    CHECK(answers(view, 3) == 1);
     std::uint32_t const life = view.read()[3].life;
     pools.back().reset();
     pools[3].reset();
@@ -175,6 +179,27 @@ TEST_CASE("watch_board: places are given to other pools, and pools without one a
     pools[3] = std::make_unique<fake_pool>(board);
     CHECK(view.read()[3].place == 3);
     CHECK(view.read()[3].life == life + 2);
+    CHECK(answers(view, 3) == 0); // and nothing of what the earlier pool said
+    CHECK(view.read()[3].figures.time_ns == 0);
+}
+
+TEST_CASE("watch_board: in a child of a fork its parent's board stays as it is") {
+    watch_board board;
+    board_view view(segment_of(board));
+    auto pool = std::make_unique<fake_pool>(board);
+    view.ask();
+    CHECK(in_child([&] {
+              board.poll();
+              board.answer(pool.get());
+              pool.reset(); // as 'exit' does with what is static
+              fake_pool const another(board);
+              return another.place == nullptr ? 0 : 1;
+          }) == 0);
+    REQUIRE(view.read().size() == 1);
+    CHECK(answers(view) == 0);
+    CHECK(view.pools_without_place() == 0);
+    board.poll();
+    CHECK(answers(view) == 1);
 }
 
 TEST_CASE("watch_board: a dump is written by the program, and says what it is") {
@@ -226,6 +251,32 @@ TEST_CASE("watch_board: a dump is written by the program, and says what it is") 
     board.poll();
     CHECK(view.dump_said().find("cannot be made (Not a directory)") != std::string::npos);
     CHECK_THROWS_AS(view.ask_dump(std::string(2000, 'x')), weir_top::unusable);
+    ::unlink(path.c_str());
+}
+
+TEST_CASE("watch_board: a dump that cannot be written is told with its reason, and the program does not wait") {
+    watch_board board;
+    board_view view(segment_of(board));
+    fake_pool pool(board);
+    std::string const path = temporary("no-dump");
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    for (std::string const& each : {path, std::string("/tmp")}) {
+        view.ask_dump(each);
+        board.poll();
+        CHECK(view.dump_said() == "weir: the dump '" + each + "' cannot be written (it is no file); give another path");
+    }
+    ::unlink(path.c_str());
+    rlimit before{}, few{5, 0}; // there is room for the first bytes
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    few.rlim_max = before.rlim_max;
+    auto const handler = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &few) == 0);
+    errno = 0;
+    view.ask_dump(path);
+    board.poll();
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    std::signal(SIGXFSZ, handler);
+    CHECK(view.dump_said() == "weir: the dump '" + path + "' cannot be written (File too large); give another path");
     ::unlink(path.c_str());
 }
 
@@ -315,6 +366,23 @@ TEST_CASE("watch_board: a process that is killed as it writes is told of, and no
     for (int i : {0, 1})
         ::close(pipes[i]);
     ::unlink(("/dev/shm/" + name).c_str());
+}
+
+TEST_CASE("watch_board: a process whose first thread has ended lives while another does") {
+    pid_t const child = ::fork();
+    if (child == 0) {
+        std::thread([] { ::pause(); }).detach();
+        ::syscall(SYS_exit, 0); // of this thread
+    }
+    siginfo_t info;
+    std::string const stat = "/proc/" + std::to_string(child) + "/stat";
+    while (contents(stat).find(") Z ") == std::string::npos)
+        std::this_thread::yield();
+    std::uint64_t const start = weir::trace::detail::process_start(static_cast<std::uint64_t>(child));
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED) == 0);
+    CHECK(start != 0);
+    CHECK(weir::trace::detail::process_start(static_cast<std::uint64_t>(child)) == 0);
 }
 
 TEST_CASE("watch_board: what is no board that can be read is a sentence") {

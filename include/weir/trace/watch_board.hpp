@@ -86,12 +86,12 @@ public:
     watch_board& operator=(watch_board const&) = delete;
     ~watch_board() {
         ::munmap(layout_, sizeof(board_layout));
-        if (static_cast<std::uint64_t>(::getpid()) == process_)
+        if (is_own())
             ::shm_unlink(segment_.c_str());
     }
 
     /// Answers whoever watches, if somebody has asked: for all pools that any thread may use, and with the dump. Else it costs
-    /// a mutex and a load a pool. Does not wait for another thread that answers.
+    /// a system call, a mutex and a load a pool. Does not wait for another thread that answers.
     void poll() noexcept { answer(nullptr); }
 
     /// The segment's name, as for shm_open.
@@ -101,21 +101,27 @@ public:
 
     /// Shows a pool. Returns its place; null: there is none left, and the pool is only counted. Throws std::bad_alloc.
     board_pool* join(watched_pool& pool) {
+        if (!is_own())
+            return nullptr;
         base::lock_guard<base::mutex> const lock(mutex_);
         pools_.reserve_more(1);
         board_pool* place = nullptr;
         for (board_pool& each : layout_->pools)
             if (!place && each.life.load(base::memory_order_relaxed) % 2 == 0)
                 place = &each;
-        if (place)
+        if (place) {
+            place->figures.write(pool_figures()); // an earlier pool's are gone
+            place->answers.store(0, base::memory_order_relaxed);
             place->life.fetch_add(1, base::memory_order_release);
-        else
+        } else
             layout_->head.pools_without_place.fetch_add(1, base::memory_order_relaxed);
         pools_.push_back(shown{&pool, place});
         return place;
     }
     /// The pool ends. Waits for a thread that answers.
     void leave(watched_pool& pool) noexcept {
+        if (!is_own())
+            return;
         base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t at = 0;
         while (pools_[at].pool != &pool)
@@ -129,7 +135,7 @@ public:
     }
     /// Answers for the pool `caller`, in whose allocation this is, and with the dump. Null: as poll.
     void answer(watched_pool const* caller) noexcept {
-        if (!mutex_.try_lock())
+        if (!is_own() || !mutex_.try_lock())
             return; // the question stays
         unlocked const at_end{mutex_};
         for (shown const& each : pools_)
@@ -151,6 +157,9 @@ private:
         base::mutex& of;
         ~unlocked() { of.unlock(); }
     };
+
+    // No in a child of 'fork', whose pools are copies: its parent alone writes, and only there the mutex is sure to be free.
+    bool is_own() const noexcept { return static_cast<std::uint64_t>(::getpid()) == process_; }
 
     [[noreturn]] static void refuse(char const* call, int error) {
         throw usage_error(text("weir: a watch_board gets no shared memory (") + call + ": " + std::strerror(error) +
@@ -202,6 +211,7 @@ private:
 
     // Writes to `path`, and returns what that is.
     text dumped(char const* path, watched_pool const* caller) const {
+        require_file(path);
         text reports;
         for (shown const& each : pools_) {
             recorder* const tape = each.pool->tape();
@@ -221,15 +231,28 @@ private:
         return text("pool '") + last.name + "' (before): " + base::bytes_text(last.in_use_bytes) + " in use in " +
                base::count_text(last.live_blocks, " block") + ", " + base::bytes_text(last.reserved_bytes) + " reserved";
     }
+    // A pipe would make the program wait for whoever reads it.
+    static void require_file(char const* path) {
+        struct stat about {};
+        if (::stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+            refuse_dump(path, "it is no file");
+    }
+    [[noreturn]] static void refuse_dump(char const* path, char const* why) {
+        throw usage_error(text("weir: the dump '") + path + "' cannot be written (" + why + "); give another path");
+    }
     static void write(char const* path, text const& what) {
         int const file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        bool const is_written = file >= 0 && ::write(file, what.data(), what.size()) == static_cast<ssize_t>(what.size());
-        int const error = errno;
+        std::size_t written = 0;
+        int error = file < 0 ? errno : 0;
+        while (error == 0 && written < what.size()) {
+            ssize_t const count = ::write(file, what.data() + written, what.size() - written);
+            error = count < 0 && errno != EINTR ? errno : 0;
+            written += count < 0 ? 0 : static_cast<std::size_t>(count);
+        }
         if (file >= 0)
             ::close(file);
-        if (!is_written)
-            throw usage_error(text("weir: the dump '") + path + "' cannot be written (" + std::strerror(error) +
-                              "); give another path");
+        if (error != 0)
+            refuse_dump(path, std::strerror(error));
     }
 
     template <std::size_t Size>

@@ -14,6 +14,7 @@
 #include <support/sentence.hpp>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 #include <weir/upstream/virtual_memory/memory_map.hpp>
 
@@ -396,7 +397,7 @@ TEST_CASE("memory_map: a wish is given up where CUDA refuses it, for what is the
     simulated_cuda::world const world(simulated_cuda::config{}.with_devices(3), support::report_all);
     memory_map map(0, {});
     range const all = map.reserve(2 * page);
-    range const first{all.offset, page}, second{all.offset + page, page};
+    range first{all.offset, page}, second{all.offset + page, page};
     REQUIRE(mapped(map, first));
     simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorPeerAccessUnsupported);
     CHECK_FALSE(map.try_enable_access_from(1));
@@ -409,11 +410,16 @@ TEST_CASE("memory_map: a wish is given up where CUDA refuses it, for what is the
     CHECK_FALSE(map.is_open_to(1));
     CHECK_FALSE(map.has_peers());
     CHECK(map.unmap(second));
+    CHECK(map.try_enable_access_from(1));
+    simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorTooManyPeers);
+    bool stuck = true;
+    CHECK(map.move(first, second, stuck)); // to its new place, too
+    CHECK_FALSE(map.is_open_to(1));
+    std::swap(first, second);
     CHECK(map.try_enable_access_from(2));
     map.enable_access_from(1);
     map.enable_access_from(2); // is no mere wish any more
     simulated_cuda::fail_call("cuMemSetAccess", 1, cudaErrorTooManyPeers);
-    bool stuck = true;
     CHECK_THROWS_AS(static_cast<void>(map.map(second, stuck)), weir::cuda_error);
     CHECK(map.is_open_to(2));
     CHECK(map.unmap(first));

@@ -6,7 +6,8 @@
 // The system gives a process's number to another one some time after its end. Together with the moment at which the process
 // began it is unique until the machine starts anew; /proc tells that moment.
 //
-// invariant: 0 for a process that has ended, also while nobody has asked for its exit code yet.
+// invariant: 0 for a process that has ended, also while nobody has asked for its exit code yet. It has not
+//            while a thread of it runs, though the first one has.
 // cost:      three system calls.
 // not for:   processes of another container, which has numbers of its own.
 
@@ -21,6 +22,16 @@ namespace weir {
 inline namespace v0 {
 namespace trace::detail {
 
+/// The number behind so many spaces of a text; 0: there are fewer.
+inline std::uint64_t number_behind(char const* at, int spaces) noexcept {
+    for (int i = 0; i < spaces && at; ++i)
+        at = std::strchr(at + (i != 0), ' ');
+    std::uint64_t number = 0;
+    for (at += at != nullptr; at && *at >= '0' && *at <= '9'; ++at)
+        number = number * 10 + static_cast<std::uint64_t>(*at - '0');
+    return number;
+}
+
 /// When the process began, in the system's ticks since the machine started; 0: there is none of that number, or no /proc.
 inline std::uint64_t process_start(std::uint64_t process) {
     int const file = ::open(("/proc/" + base::number_text(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
@@ -31,15 +42,12 @@ inline std::uint64_t process_start(std::uint64_t process) {
     ::close(file);
     said[count > 0 ? count : 0] = '\0';
     char const* at = std::strrchr(said, ')'); // behind its name, which may hold anything: ' state parent ...'
-    if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X')
+    if (!at || at[1] == '\0')
         return 0;
-    constexpr int fields_before = 20; // state is the third field of the line, and the start the 22nd
-    for (int i = 0; i < fields_before && at; ++i)
-        at = std::strchr(at + 1, ' ');
-    std::uint64_t start = 0;
-    for (at += at != nullptr; at && *at >= '0' && *at <= '9'; ++at)
-        start = start * 10 + static_cast<std::uint64_t>(*at - '0');
-    return start;
+    // The state is the third field of the line, the number of threads the 20th, and the start the 22nd. A process whose first
+    // thread has ended alone is a zombie with threads.
+    bool const has_ended = at[2] == 'X' || (at[2] == 'Z' && detail::number_behind(at, 18) < 2);
+    return has_ended ? 0 : detail::number_behind(at, 20);
 }
 
 } // namespace trace::detail

@@ -132,8 +132,8 @@ public:
             check_cuda(let_in(access_of(device)), "cuMemSetAccess");
         readers_.require(device);
     }
-    /// The same as a wish: false, and nothing has changed, if CUDA refuses. Where CUDA refuses it for memory to come, it is
-    /// given up.
+    /// The same as a wish: false, and nothing has changed, if CUDA refuses. Where CUDA refuses it for memory to come, or for
+    /// memory that moves, it is given up.
     bool try_enable_access_from(int device) {
         if (readers_.place_of(device) != readers_.size())
             return is_open_to(device);
@@ -181,9 +181,7 @@ public:
         int const mapped = put(memory, addresses);
         if (is_refused(mapped, "cuMemMap"))
             return false;
-        int opened = open(addresses);
-        if (runtime::refuses_peers(static_cast<cudaError_t>(opened)) && readers_.give_up_wishes())
-            opened = open(addresses);
+        int const opened = open(addresses);
         stuck = opened != 0 && !unmap(addresses);
         if (is_refused(opened, "cuMemSetAccess"))
             return false;
@@ -269,9 +267,14 @@ private:
             mapped_.insert(address_of(addresses), static_cast<unsigned>(addresses.bytes / page_bytes));
         return mapped;
     }
-    int open(base::range addresses) const noexcept {
-        return runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
-                                           readers_.size());
+    // To all readers, or to those that are no mere wishes.
+    int open(base::range addresses) noexcept {
+        int answer = 0;
+        do
+            answer = runtime::detail::ask_driver(calls_.set_access, address_of(addresses), addresses.bytes, readers_.data(),
+                                                 readers_.size());
+        while (runtime::refuses_peers(static_cast<cudaError_t>(answer)) && readers_.give_up_wishes());
+        return answer;
     }
 
     // Opens what is mapped to another device; if CUDA does not open all, closes it again.
