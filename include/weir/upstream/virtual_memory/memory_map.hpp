@@ -286,8 +286,9 @@ private:
             readers_.add(reader);
         } else {
             reader.flags = 0; // CU_MEM_ACCESS_FLAGS_PROT_NONE
-            base::try_twice([&, closed = std::size_t{0}]() mutable {
-                return set_access_of(reader, opened, closed = 0) == cudaSuccess;
+            base::try_twice([&] {
+                std::size_t closed = 0;
+                return set_access_of(reader, opened, closed) == cudaSuccess;
             });
         }
         return static_cast<cudaError_t>(answer);
