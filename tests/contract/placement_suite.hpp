@@ -384,29 +384,29 @@ TEST_CASE_TEMPLATE("placement: without host memory a call changes nothing", Plac
                                   CHECK(s.p.free_bytes() > s.free);
                               });
         // Many takes: each that throws leaves all as it was, and works the second time.
-        support::each_failure(
-            make_scene(steps),
-            [&](scene_type& s) {
-                std::mt19937_64 random(7);
-                for (int n = 0; n < 50; ++n) {
-                    std::size_t const bytes = random_bytes<Placement>(random);
-                    std::size_t const alignment = random_alignment<Placement>(random);
-                    std::size_t const before = s.p.free_bytes();
-                    range block;
-                    try {
-                        block = s.p.take(bytes, alignment);
-                    } catch (std::bad_alloc const&) {
-                        support::allocations_left = -1;
-                        CHECK(s.p.free_bytes() == before);
-                        block = s.p.take(bytes, alignment);
-                    }
-                    long const left = std::exchange(support::allocations_left, -1);
-                    if (block)
-                        s.oracle.take(block, Placement::rounded(bytes, alignment), alignment);
-                    support::allocations_left = left;
+        for (long k = 0; k < 12; ++k) {
+            scene_type s = make_scene(steps)();
+            std::mt19937_64 random(7);
+            for (int n = 0; n < 50; ++n) {
+                std::size_t const bytes = random_bytes<Placement>(random);
+                std::size_t const alignment = random_alignment<Placement>(random);
+                std::size_t const before = s.p.free_bytes();
+                range block;
+                bool failed = false;
+                try {
+                    support::failing_new const fails(k);
+                    block = s.p.take(bytes, alignment);
+                } catch (std::bad_alloc const&) {
+                    failed = true;
                 }
-            },
-            [](scene_type&) {});
+                if (failed) {
+                    CHECK(s.p.free_bytes() == before);
+                    block = s.p.take(bytes, alignment);
+                }
+                if (block)
+                    s.oracle.take(block, Placement::rounded(bytes, alignment), alignment);
+            }
+        }
         // Gives: in random order, and each that throws is repeated.
         for (long k = 0; k < 12; ++k) {
             scene_type s = make_scene(steps)();

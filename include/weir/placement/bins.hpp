@@ -80,8 +80,11 @@ public:
     /// A free block of rounded(bytes, alignment) at a multiple of 'alignment' (a power of two), or range{}.
     base::range take(std::size_t bytes, std::size_t alignment) {
         base::range block = take_at_hand(bytes, alignment);
-        if (!block && shed())
+        if (!block && slabs_.any_whole()) {
+            make_room_to_shed();
+            shed();
             block = take_at_hand(bytes, alignment);
+        }
         return block;
     }
 
@@ -138,9 +141,9 @@ public:
         bool const fewer = slabs_.size() + raw_.size() < other.slabs_.size() + other.raw_.size(); // the smaller set moves
         bins& to = fewer ? other : *this;
         bins& few = fewer ? *this : other;
-        few.shed();
         to.reserve(few.slabs_.size());
-        to.raw_.reserve(to.slabs_.capacity() + few.raw_.size());
+        to.raw_.reserve(to.slabs_.capacity() + few.raw_.size() + classes::count);
+        few.shed();
         if (fewer)
             base::swap_values(*this, other); // records of slabs without free blocks go along, which does no harm
         other.surrender([this](base::range piece) {
@@ -158,8 +161,11 @@ public:
     base::range lend(std::size_t bytes, std::size_t alignment) {
         std::size_t const wanted = refill(bytes, alignment);
         base::range piece = wanted == 0 ? base::range{} : raw_.take(wanted, slabs_.capacity());
-        if (!piece && wanted != 0 && shed())
+        if (!piece && wanted != 0 && slabs_.any_whole()) {
+            make_room_to_shed();
+            shed();
             piece = raw_.take(wanted, slabs_.capacity());
+        }
         free_bytes_ -= piece.bytes;
         return piece;
     }
@@ -263,6 +269,10 @@ private:
         return s;
     }
 
+    // So that a piece can be taken behind 'shed', and nothing throws that has changed something.
+    void make_room_to_shed() {
+        raw_.reserve(slabs_.capacity() + classes::count + placement::detail::piece_list::most_pieces);
+    }
     // Makes all whole slabs raw bytes. Returns whether there was one.
     bool shed() noexcept {
         bool const any = slabs_.any_whole();
