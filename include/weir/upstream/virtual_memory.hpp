@@ -72,8 +72,7 @@ public:
     virtual_memory& enable_access_from(int peer) {
         static_assert(!Tuning::own_device_alone, "weir: this memory is open to its own device alone, as its tuning says");
         int const other = runtime::existing_peer(peer, device_number());
-        guard const lock(state_->lock);
-        state_->map.enable_access_from(other);
+        locked().map.enable_access_from(other);
         return *this;
     }
 
@@ -82,8 +81,7 @@ public:
     template <class T = Tuning, class = std::enable_if_t<!T::own_device_alone>>
     bool try_enable_access_from(int peer) {
         peer = runtime::existing_device(peer);
-        guard const lock(state_->lock);
-        return runtime::can_reach(peer, device_number()) && state_->map.try_enable_access_from(peer);
+        return runtime::can_reach(peer, device_number()) && locked().map.try_enable_access_from(peer);
     }
 
     /// After this call, this object's 'release' and 'move' first wait for all work on every device of the process, as
@@ -226,15 +224,19 @@ public:
     /// 'acquire' has returned. Any thread.
     bool extends() const noexcept { return state_->map.supported(); }
     /// What chunks can be exported as; known as 'extends' is (memory_tuning.hpp).
-    unsigned handle_types() const noexcept { return guard(state_->lock), state_->map.handle_types(); }
+    unsigned handle_types() const noexcept { return locked().map.handle_types(); }
     /// Whether kernels of any other device, or of device number `device`, can use the memory, chunks to come included.
-    bool has_peers() const noexcept { return guard(state_->lock), state_->map.has_peers(); }
-    bool is_open_to(int device) const noexcept { return guard(state_->lock), state_->map.is_open_to(device); }
+    bool has_peers() const noexcept { return locked().map.has_peers(); }
+    bool is_open_to(int device) const noexcept { return locked().map.is_open_to(device); }
     /// The number of the device.
     int device_number() const noexcept { return state_->map.device_number(); }
 
 private:
     using guard = base::lock_guard<base::mutex>;
+    struct locked_map {
+        guard const lock;
+        upstream::detail::memory_map& map;
+    };
     struct state {
         explicit state(int device) : map(device, upstream::detail::memory_wish::of<Tuning>()) {}
         state(state const&) = delete;
@@ -330,8 +332,9 @@ private:
         return place && state_->fill(place, piece_bytes) ? reinterpret_cast<void*>(place.offset) : nullptr;
     }
 
+    locked_map locked() const noexcept { return {guard(state_->lock), state_->map}; }
     void* allocated(std::size_t bytes) {
-        guard(state_->lock), state_->map.require_own_device_alone();
+        locked().map.require_own_device_alone();
         runtime::device_scope const current(device_number());
         runtime::capture_mode_scope const relaxed;
         void* chunk = nullptr;
