@@ -102,7 +102,7 @@ public:
     /// Shows a pool. Returns its place; null: there is none left, and the pool is only counted. Throws std::bad_alloc.
     board_pool* join(watched_pool& pool) {
         if (!is_own())
-            return nullptr;
+            return nullptr; // in a child of fork
         base::lock_guard<base::mutex> const lock(mutex_);
         pools_.reserve_more(1);
         board_pool* place = nullptr;
@@ -121,7 +121,7 @@ public:
     /// The pool ends. Waits for a thread that answers.
     void leave(watched_pool& pool) noexcept {
         if (!is_own())
-            return;
+            return; // in a child of fork
         base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t at = 0;
         while (pools_[at].pool != &pool)

@@ -42,11 +42,9 @@ inline std::uint64_t process_start(std::uint64_t process) {
     ::close(file);
     said[count > 0 ? count : 0] = '\0';
     char const* at = std::strrchr(said, ')'); // behind its name, which may hold anything: ' state parent ...'
-    if (!at || at[1] == '\0')
-        return 0;
     // The state is the third field of the line, the number of threads the 20th, and the start the 22nd. A process whose first
     // thread has ended alone is a zombie with threads.
-    bool const has_ended = at[2] == 'X' || (at[2] == 'Z' && detail::number_behind(at, 18) < 2);
+    bool const has_ended = !at || at[1] == '\0' || at[2] == 'X' || (at[2] == 'Z' && detail::number_behind(at, 18) < 2);
     return has_ended ? 0 : detail::number_behind(at, 20);
 }
 
