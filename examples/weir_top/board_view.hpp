@@ -45,9 +45,12 @@ struct pool_sample {
 template <std::size_t Size>
 std::string printable(char const (&characters)[Size]) {
     std::string said(characters, ::strnlen(characters, Size));
-    for (char& each : said)
-        if (static_cast<unsigned char>(each) < ' ' || each == '\x7f')
-            each = '?';
+    for (std::size_t at = 0; at != said.size(); ++at) {
+        auto const each = static_cast<unsigned char>(said[at]);
+        bool const is_c1 = each >= 0x80 && each < 0xa0 && at != 0 && said[at - 1] == '\xc2'; // in UTF-8 two bytes
+        if (each < ' ' || each == 0x7f || is_c1)
+            said[at] = '?';
+    }
     return said;
 }
 
@@ -154,7 +157,8 @@ public:
             if (head.dump_by.compare_exchange_weak(by, own, weir::base::memory_order_acq_rel))
                 break;
         }
-        if (dump_now() == dump_state::writing) { // for a watcher that has ended
+        // What this one, or a watcher that has ended, asked for and did not get is taken back first.
+        if (!head.change_dump(dump_state::asked, dump_state::none) && dump_now() == dump_state::writing) {
             end_dump();
             throw unusable("the program is writing a dump; try again later");
         }

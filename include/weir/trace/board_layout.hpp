@@ -78,10 +78,19 @@ struct board_head {
     char name[64] = {};              ///< what the program calls the board
     base::atomic<std::uint32_t> is_ready{0};
     base::atomic<std::uint32_t> pools_without_place{0};
-    base::atomic<std::uint32_t> dump{0};    ///< a dump_state; the watcher makes it 'asked', the program does the rest
+    base::atomic<std::uint32_t> dump{0};    ///< a dump_state; the watcher makes it 'asked', or 'none' again
     base::atomic<std::uint64_t> dump_by{0}; ///< the number of the watcher that asks; 0: nobody does
     char dump_path[1024] = {};              ///< the watcher's, written before 'asked'
     char dump_said[512] = {};               ///< the program's: what it wrote, or why not; written before that state
+
+    /// Makes it `to` if it is `from`, and says whether it was: the program may begin while the watcher takes its question back.
+    bool change_dump(dump_state from, dump_state to) noexcept {
+        auto const due = static_cast<std::uint32_t>(from);
+        std::uint32_t now = due;
+        while (now == due && !dump.compare_exchange_weak(now, static_cast<std::uint32_t>(to), base::memory_order_acq_rel)) {
+        }
+        return now == due;
+    }
 };
 
 struct board_layout {

@@ -144,7 +144,7 @@ public:
                     each.pool->publish(*each.place);
                 } catch (...) { // the watcher sees that the figures are old
                 }
-        if (dump_now() == dump_state::asked)
+        if (layout_->head.change_dump(dump_state::asked, dump_state::writing))
             write_dump(caller);
     }
 
@@ -189,13 +189,11 @@ private:
         return caller ? each.pool == caller : each.pool->any_thread();
     }
 
-    dump_state dump_now() const noexcept { return dump_state{layout_->head.dump.load(base::memory_order_acquire)}; }
     void dump_is(dump_state now) noexcept {
         layout_->head.dump.store(static_cast<std::uint32_t>(now), base::memory_order_release);
     }
 
     void write_dump(watched_pool const* caller) noexcept {
-        dump_is(dump_state::writing);
         char path[sizeof board_head::dump_path];
         std::memcpy(path, layout_->head.dump_path, sizeof path);
         path[sizeof path - 1] = '\0';
