@@ -14,21 +14,24 @@ NAMES = re.findall(r"^def case_(\w+)", (HERE / "torch_cases.py").read_text(), fl
 
 
 def answers(ran, allocator, folder, cases):
-    """What the cases answer: a dict, and a complaint or ''. ran(words): an interpreter with these words. Where a case ends the
-    process, another one goes on behind it."""
+    """What the cases answer: a dict; those for which no time was left; and a complaint or ''. ran(words): an interpreter with these
+    words, workshop.run's answer. Where a case ends the process, another one goes on behind it."""
     found, left = {}, [name for name in NAMES if not cases or name in cases]
     while left:
         (folder / f"{allocator}.json").write_text("{}")
         done = ran([HERE / "torch_cases.py", allocator, folder / f"{allocator}.json", *left])
         now = json.loads((folder / f"{allocator}.json").read_text())
+        if done.code is None:  # what runs now was cut off, and has ended nothing
+            found |= {name: each for name, each in now.items() if each.get("failed") != ENDED}
+            return found, [name for name in left if name not in found], ""
         found |= now
         last = [name for name, each in now.items() if each.get("failed") == ENDED]
         if not last and done.code != 0:
-            return found, tail(done.output, 30)
+            return found, [], tail(done.output, 30)
         for name in last:
             found[name]["failed"] += f":\n{tail(done.output, 30)}"
         left = left[left.index(last[0]) + 1:] if last else []
-    return found, ""
+    return found, [], ""
 
 
 def verdicts(found):

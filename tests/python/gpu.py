@@ -51,7 +51,8 @@ from sub_runs import Clock, SubRun, forked  # noqa: E402
 
 MIB = 1 << 20
 ALLOCATORS = ("default", "expandable", "device_pool", "compact_device_pool")
-MINUTES = {"calls": 1, "cases": 3, "pairs": 0.5, "recovery": 1, "trees": 3.5, "long": 1.5, "sleep": 0.7, "record": 0.3, "memory": 4, "two_cards": 3.6}
+MINUTES = {"calls": 1.6, "cases": 3, "pairs": 0.5, "recovery": 1, "trees": 3.5, "long": 1.5, "sleep": 0.7, "record": 0.5,
+           "memory": 4, "two_cards": 4}
 
 
 def take(allocator, limit=None):
@@ -186,9 +187,10 @@ def run_calls(book, folder):
     found = book.data["calls"] = {}
     for allocator in ("native", "weir"):
         began = time.monotonic()
-        found[allocator], complaint = call_by_call.answers(
-            lambda words: workshop.run([sys.executable, *words], timeout=max(1, book.clock.left(90))), allocator, folder, [])
-        book.say(f"  {allocator}: {len(found[allocator])} answers in {time.monotonic() - began:.0f} s")
+        found[allocator], left, complaint = call_by_call.answers(
+            lambda words: workshop.run([sys.executable, *words], timeout=max(1, book.clock.left())), allocator, folder, [])
+        book.say(f"  {allocator}: {len(found[allocator])} answers in {time.monotonic() - began:.0f} s"
+                 + (f"; no time left for {', '.join(left)}" if left else ""))
         if complaint:
             book.judge(False, f"torch_cases.py {allocator}: {complaint}")
     for name, complaint in call_by_call.verdicts(found):
@@ -455,39 +457,64 @@ def run_sleep(book, quick):
                "less are free")
 
 
-def measure_record(pairs):
-    """Nanoseconds of torch.empty and its end: while nobody records, and while somebody does; bytes an event in the file."""
+def measure_record(library, rounds, pairs):
+    """What recording costs a pair: [name, median nanoseconds, median of the difference to the same round's 'off'] of pairs as
+    PyTorch's own code asks for them, and of torch.empty's, whose lines it can write. In each round all take turns, so that a machine
+    that drifts shows in all of them; the order of turns differs by the round. Beside them the file: nanoseconds to write an event,
+    bytes of it."""
+    import ctypes
     take("device_pool")
+    code = ctypes.CDLL(str(library))
+    code.pairs.restype, code.pairs.argtypes = ctypes.c_double, (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
 
-    def ns():
-        for _ in range(pairs // 10):
-            torch.empty(512, dtype=torch.uint8, device="cuda")
+    def of_empty(count):
         began = time.perf_counter_ns()
-        for _ in range(pairs):
+        for _ in range(count):
             torch.empty(512, dtype=torch.uint8, device="cuda")
-        return (time.perf_counter_ns() - began) / pairs
+        return (time.perf_counter_ns() - began) / count
 
-    found = {"off": min(ns() for _ in range(5))}
+    def of_code(count):
+        return code.pairs(count, 512, None)
+
+    ways = [(of_code, "PyTorch's code, off", None), (of_code, "PyTorch's code, on without lines", False),
+            (of_code, "PyTorch's code, off again", None), (of_empty, "torch.empty, off", None),
+            (of_empty, "torch.empty, on without lines", False), (of_empty, "torch.empty, on", True)]
+    seen, writing = {name: [] for _, name, _ in ways}, {}
     with tempfile.TemporaryDirectory() as place:
         path = pathlib.Path(place) / "pairs.weir"
-        for name, stacks in (("on, without lines", False), ("on", True)):
-            with weir_torch.record(path, stacks=stacks):
-                found[name] = min(ns() for _ in range(5))
-            found[name + ": bytes an event"] = path.stat().st_size / (11 * pairs)
-    found["off again"] = min(ns() for _ in range(5))
-    return found
+        with weir_torch.record(path, stacks=False):
+            of_code(600_000)  # once around in its memory, which comes as it is used first
+        for number in range(rounds):
+            turn = number % len(ways)
+            for pair, name, stacks in ways[turn:] + ways[:turn]:
+                count = pairs if pair is of_code else pairs // 4
+                made = None if stacks is None else weir_torch.record(path, stacks=stacks)
+                pair(count // 10)
+                seen[name].append(pair(count))
+                if made:
+                    began = time.perf_counter_ns()
+                    made.end()
+                    events = 2 * (count + count // 10)
+                    writing[stacks] = [(time.perf_counter_ns() - began) / events, path.stat().st_size / events]
+    off = {pair: seen[name] for pair, name, _ in ways[::3]}
+    return {"pairs": [[name, statistics.median(seen[name]), statistics.median([a - b for a, b in zip(seen[name], off[pair])])]
+                      for pair, name, _ in ways], "file": writing}
 
 
 def run_record(book, quick):
-    book.say("\ntorch.empty and its end, host nanoseconds, by whether somebody records")
-    result, error = book.forked(lambda: measure_record(2000 if quick else 20000), 30)
+    book.say("\na pair of allocation and free, host nanoseconds, by whether somebody records (and the difference to 'off')")
+    library = build_pairs()
+    result, error = book.forked(lambda: measure_record(library, 6 if quick else 30, 400 if quick else 8000), 30)
     book.data["record"] = result
     if error:
         return book.judge(False, error.strip())
-    for name, each in result.items():
-        book.say(f"  {name:<34}{each:10.1f}")
-    book.judge(result["on, without lines"] - result["off"] <= 90, "recording a pair costs at most 90 ns, lines aside "
-               f"({result['on, without lines'] - result['off']:.0f})")
+    for name, each, more in result["pairs"]:
+        book.say(f"  {name:<34}{each:10.1f} {more:+10.1f}")
+    for kind, (nanoseconds, bytes_) in result["file"].items():
+        book.say(f"  the file {'with' if kind == 'true' else 'without'} lines: {nanoseconds:.0f} ns to write an event, {bytes_:.1f} bytes")
+    cost, drift = (next(more for name, _, more in result["pairs"] if name == wanted)
+                   for wanted in ("PyTorch's code, on without lines", "PyTorch's code, off again"))
+    book.judge(cost <= 90, f"recording a pair costs at most 90 ns, lines aside ({cost:.0f}; off and off again differ by {drift:.0f})")
 
 
 def ranks(book, work, limit_s=60):
@@ -525,9 +552,11 @@ def run_two_cards(book, quick, rounds, record):
                 book.say(f"         {what.__name__:<20} PyTorch's own {'fails: ' + wrong if wrong else 'holds'}")
             else:
                 book.judge(not wrong or theirs, f"{what.__name__:<20} {wrong}")
-    order, found = ("default", "expandable", "device_pool"), {}
+    found = {}
     for number in range(1 if quick else rounds):
-        for kind, allocator in [(kind, name) for kind in ("fsdp2", "fsdp1") for name in order[number % 3:] + order[:number % 3]]:
+        order = ALLOCATORS if number == 0 else ALLOCATORS[:3]  # the later rounds are for times
+        turn = number % len(order)
+        for kind, allocator in [(kind, name) for kind in ("fsdp2", "fsdp1") for name in order[turn:] + order[:turn]]:
             if not book.has_time(f"round {number + 1}, {kind}, {allocator}"):
                 continue
             began = time.monotonic()
@@ -542,11 +571,13 @@ def run_two_cards(book, quick, rounds, record):
                 book.judge(False, f"{kind} with {allocator}: {error}")
                 continue
             result = two_cards.together(answers)
-            found.setdefault(kind, {name: [] for name in order})[allocator].append(result)
-            book.say(f"  round {number + 1}, {kind}, {allocator:<14}{result['held_mib']:8,.0f} MiB a card, "
+            found.setdefault(kind, {name: [] for name in ALLOCATORS})[allocator].append(result)
+            book.say(f"  round {number + 1}, {kind}, {allocator:<20}{result['held_mib']:8,.0f} MiB a card, "
                      f"{result['step_ms']:7.2f} ms a step ({time.monotonic() - began:.0f} s)")
     book.data["two_cards"] = found
     for kind, each in found.items():
+        book.say(f"  {kind}: most MiB held a card: " + ", ".join(
+            f"{name} {max(r['held_mib'] for r in runs):,.0f}" for name, runs in each.items() if runs))
         judge_workload(book, kind, each, quick)
 
 
@@ -567,9 +598,10 @@ def main():
     own, only = weir_torch._flags(), options.only.split(",")
     wanted = [("device_pool", own + weir_torch.allocator.flags())]
     wanted += [("device_pool", own + weir_torch.allocator.flags(shares=True))]
+    wanted += [("compact_device_pool", own + weir_torch.allocator.flags())]
     if only != ["two_cards"]:
         wanted += [("device_pool", own), ("device_pool", [])]  # for weir_torch.pool, and for CuPy
-        wanted += [(pool, own + weir_torch.allocator.flags()) for pool in weir_plugin.POOLS if pool != "device_pool"]
+        wanted += [("promised_device_pool", own + weir_torch.allocator.flags())]
     built = forked(lambda: build(wanted), 150)[1]  # it starts threads
     book.data["torch"], book.data["cuda"] = torch.__version__, torch.version.cuda
     book.data["device"] = forked(lambda: torch.cuda.get_device_name())[0]

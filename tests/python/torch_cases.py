@@ -958,6 +958,13 @@ ENDED = "it ended the process"
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
+def keep(found):
+    """In the file, as a whole: this process may be cut off at any time."""
+    fresh = pathlib.Path(sys.argv[2] + ".new")
+    fresh.write_text(json.dumps(found))
+    fresh.replace(sys.argv[2])
+
+
 def main():
     wanted, found = sys.argv[3:], {}
     torch.cuda.init()
@@ -965,15 +972,15 @@ def main():
         if wanted and name not in wanted:
             continue
         found[name] = {"answer": None, "failed": ENDED}
-        pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
-        faulthandler.dump_traceback_later(100, exit=True)
+        keep(found)
+        faulthandler.dump_traceback_later(40, exit=True)
         try:
             found[name] = {"answer": json.loads(json.dumps(function()))}
         except Exception:
             found[name] = {"answer": None, "failed": traceback.format_exc()}
         gc.collect()
     faulthandler.cancel_dump_traceback_later()
-    pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
+    keep(found)
     if not ours:
         os._exit(0)  # what it counts freed already, and is 'kept_for_good', would fail now
 

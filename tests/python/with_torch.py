@@ -96,7 +96,8 @@ def results(python, cases):
         return [("what stands in for CUDA", complaint)]
     found, ends = {}, []
     for allocator in ("native", "weir"):
-        found[allocator], complaint = answers(lambda words: with_simulated_device([python, *words]), allocator, FOLDER, cases)
+        found[allocator], left, complaint = answers(lambda words: with_simulated_device([python, *words]), allocator, FOLDER, cases)
+        complaint = f"no time left for {', '.join(left)}" if left else complaint
         ends += [(f"torch_cases.py {allocator}", complaint)] if complaint else []
     told = [] if cases else [("the page's sample", sample_of_the_page(python)), ("torch_shares.py", shares(python))]
     return ends + told + list(verdicts(found))
