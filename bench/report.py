@@ -2,14 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns the JSON of bench runs into tables and a picture.
 
-    report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] [--replay FILE] [--readme FILE] RUN...
+    report.py [--text] [--csv FILE] [--markdown FILE] [--svg FILE] [--title TEXT] [--replay FILE] [--readme FILE]
+              [--before FILE] RUN...
+    report.py --since PAGE...
 
 RUN is Google Benchmark's JSON of weir-bench, or run.sh's raw.tar.gz, which holds such files; names are
 question/case/pool. A figure is the median over the repetitions, with the least and the greatest; of a slow pool there
 are fewer. A run that is cut or no run at all is left out, which stderr is told. --text prints a compact table: median and, in per cent of it, how far the repetitions lie apart. --replay
 names what 'replay --csv TRACE...' printed on the same machine. A Markdown file that is there keeps what stands in it
 from the line '## What to read into it' on: that part is written by hand. --readme puts the figures between the lines
-'<!-- figures -->' and '<!-- end of figures -->' of a README. What cannot be used is said in a sentence, exit code 1, and no file is touched then. Standard library only.
+'<!-- figures -->' and '<!-- end of figures -->' of a README. A Markdown file says how many commits
+changed include/ after the run's, and what moved since the page before: since the CSV that git has of --csv with other
+figures than these, or since --before's (moved.py says what counts). --since counts those commits anew for pages that are
+there, writes the line into them, and prints it. What cannot be used is said in a sentence, exit code 1, and no file is
+touched then. Standard library only.
 """
 import argparse
 import csv
@@ -25,6 +31,7 @@ import tarfile
 import textwrap
 import zlib
 
+import moved
 from pictures import SENTENCES as PICTURED
 
 QUESTIONS = {
@@ -253,8 +260,8 @@ def state(context):
             yield f"version of `{key[len('version/'):]}`", str(context[key])
 
 
-def markdown(figures, context, title, picture, path, replayed):
-    """The page; the part by hand is that of the file that is there."""
+def markdown(figures, context, title, picture, path, replayed, before):
+    """The page; the part by hand is that of the file that is there. 'before': the CSV and the page before, or None."""
     there = text_of(path, "a Markdown file") if pathlib.Path(path).is_file() else ""
     kept = there[there.index(BY_HAND):] if BY_HAND in there else ""
     out = io.StringIO()
@@ -291,9 +298,13 @@ def markdown(figures, context, title, picture, path, replayed):
     print_behind(figures, replayed, out)
     if replayed:
         print_replay(replayed, out)
+    try:
+        print(moved.section(before, as_csv(figures), out.getvalue()), end="", file=out)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        say(f"what moved is left out: the figures before are none of report.py's: {error!r}")
     if kept:
         print("\n" + kept.strip(), file=out)
-    return out.getvalue()
+    return moved.since(out.getvalue(), path)[0]
 
 
 def print_errors(figures, out):
@@ -546,6 +557,16 @@ def text_of(path, what):
         raise Refused(f"{path} cannot be read: {error}; name {what}") from None
 
 
+def before_of(given, figures):
+    """The CSV and the page before, or None."""
+    if not given.before:
+        return moved.committed(given.csv, as_csv(figures)) if given.csv else None
+    try:
+        return moved.given(given.before)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{given.before} cannot be read: {error}; name the CSV of the page before") from None
+
+
 def write(texts):
     """Writes {path: text}; asks for every file before the first one is changed."""
     path, made = "", []
@@ -575,9 +596,19 @@ def main():
     parser.add_argument("--title", default="")
     parser.add_argument("--replay", metavar="FILE", help="what 'replay --csv TRACE...' printed")
     parser.add_argument("--readme", metavar="FILE", help="a README whose figures are to be these")
+    parser.add_argument("--before", metavar="FILE", help="the CSV of the page before, its page beside it; else git is asked")
+    parser.add_argument("--since", action="store_true", help="counts anew in the pages RUN... how many commits changed include/")
     parser.add_argument("runs", nargs="+", metavar="RUN")
     given = parser.parse_args()
     try:
+        if given.since:
+            pages = {path: moved.since(text_of(path, "a page of report.py's"), path) for path in given.runs}
+            if strange := [path for path in pages if not moved.commit_of(pages[path][0])]:
+                raise Refused(f"{strange[0]} has no line '- weir's commit: '; give a page of report.py's")
+            write({path: page for path, (page, _) in pages.items()})
+            for path, (_, line) in pages.items():
+                print(f"{path}: {line}")
+            return 0
         figures, context = read(given.runs)
         if not figures:
             raise Refused("the files hold no results; give the JSON of weir-bench, or run.sh's raw.tar.gz")
@@ -588,7 +619,7 @@ def main():
         if given.svg:
             texts[given.svg] = svg(figures, context, given.title)
         if given.markdown:
-            texts[given.markdown] = markdown(figures, context, given.title, given.picture, given.markdown, replayed)
+            texts[given.markdown] = markdown(figures, context, given.title, given.picture, given.markdown, replayed, before_of(given, figures))
         if given.readme:
             texts[given.readme] = in_readme(for_readme(figures, context, replayed), given.readme)
         table = io.StringIO()

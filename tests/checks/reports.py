@@ -10,6 +10,7 @@ The benches themselves are a few lines of shell here, which answer in no time.
 import io
 import json
 import pathlib
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -139,6 +140,7 @@ REFUSED = [
     ("no README", ["--readme", "gone"], {}, "gone cannot be read: "),
     ("a README without the lines", ["--readme", "plain"], {"plain": "# A page\n"}, "plain has no lines '<!-- figures -->'"),
     ("no folder for the table", ["--csv", "nowhere/out.csv"], {}, "nowhere/out.csv cannot be written: "),
+    ("no figures before", ["--before", "gone"], {}, "gone cannot be read: "),
     ("a folder for the page", ["--markdown", "."], {}, ". cannot be written: "),
 ]
 
@@ -195,6 +197,73 @@ def of_report(place):
     yield "all of it", expect(done, 0, "7.5") or unwritten(place, done) or ("" if figures else "the README has no figures")
 
 
+# pool, then, now (median, least, MiB), what a page says of it; the machine takes twice as long as it took
+MOVED = [
+    ("weir::slower", (10, 9, 100), (30, 27, 100), "| pairs/256_B | ns | `weir::slower` | 10 | 30 | 1.50 |"),
+    ("weir::quicker", (10, 9, 100), (10, 9, 100), "| pairs/256_B | ns | `weir::quicker` | 10 | 10 | 0.50 |"),
+    ("weir::late_once", (10, 9, 100), (30, 18, 100), None),
+    ("weir::heavier", (10, 9, 100), (20, 18, 103), "| MiB of device memory | `weir::heavier` | 100 | 103 | 1.03 |"),
+    ("weir::as_heavy", (10, 9, 100), (20, 18, 101), None),
+    ("weir::gone", (10, 9, 100), None, "No longer here: pairs/256_B: `weir::gone`."),
+    ("weir::new", None, (10, 9, 100), "New here: pairs/256_B: `weir::new`."),
+    ("cudaMallocAsync", (10, 9, 100), (20, 18, 100), None),
+]
+HELD = "device_pool,t,2,100,{},30.5,4,0\ncub,t,2,100,200,30.5,4,0\n"
+
+
+def run_of(at, commit):
+    """A run of MOVED's pools as JSON; 'at' is 1 for then, 2 for now."""
+    entries = [{"name": f"pairs/256_B/{row[0]}/x", "real_time": time, "device_MiB": row[at][2]}
+               for row in MOVED if row[at] for time in (row[at][0], row[at][0], row[at][1])]
+    return json.dumps({"context": {"commit": commit}, "benchmarks": entries})
+
+
+def page_of(place, at, commit, held, *arguments):
+    (place / f"{at}.json").write_text(run_of(at, commit))
+    (place / "replay").write_text(COLUMNS + HELD.format(held))
+    return run([sys.executable, REPORT, "--replay", "replay", "--markdown", "page.md", *arguments, f"{at}.json"], cwd=place)
+
+
+def moves(place):
+    """What moved is said, once with the figures of --before, once with those that git has; also when they are committed."""
+    if not shutil.which("git"):
+        return
+    git = lambda *words: run(["git", "-c", "user.name=x", "-c", "user.email=x@example.com", *words], cwd=place)
+    git("init", "-q")
+    (place / "include").mkdir()
+    git("commit", "-q", "--allow-empty", "-m", "begun")
+    begun = git("rev-parse", "--short", "HEAD").output.strip()
+    page_of(place, 1, begun, 110, "--csv", "page.csv")
+    (place / "page.md").write_text((place / "page.md").read_text() + "\n## What to read into it\n\nBy hand.\n")
+    for name in ("then.csv", "then.md"):
+        (place / name).write_text((place / f"page.{name[5:]}").read_text())
+    (place / "include/x").write_text("")
+    git("add", ".")
+    git("commit", "-q", "-m", "a page, and a header that came after it")
+    said = [row[3] for row in MOVED if row[3]] + [
+        f"## What moved since the page before ({begun})", "Of 5 times", "is 2.00, and 2.00 to 2.00 in single", "Up: worse than before: 3.",
+        "Down: better than before: 1.", "| replay/t | held over asked | `device_pool` | 1.100 | 1.300 | 1.18 |",
+        "- commits that changed include/ since: 1, counted at ", "By hand."]
+    for what, arguments in (("--before", ["--before", "then.csv"]), ("git's", ["--csv", "page.csv"]), ("git's, committed", ["--csv", "page.csv"])):
+        done = page_of(place, 2, begun, 130, *arguments)
+        text = (place / "page.md").read_text()
+        missing = [part for part in said if text.count(part) != 1]
+        silent = [row[0] for row in MOVED if not row[3] and f"`{row[0]}`" in text[text.index("## What moved"):]]
+        yield f"moved: {what}", expect(done, 0) or (f"not said once: {missing}; said: {silent}\n{text}" if missing or silent else "")
+        if what == "git's":
+            git("commit", "-q", "-a", "-m", "the next page")
+    (place / "include/x").write_text("changed")
+    git("commit", "-q", "-a", "-m", "a header again")
+    since = run([sys.executable, REPORT, "--since", "page.md"], cwd=place)
+    yield "--since", expect(since, 0, "page.md: commits that changed include/ since: 2, counted at ") or \
+        ("" if (place / "page.md").read_text().count("include/ since: 2,") == 1 else "the page has the line not once")
+    (place / "other").write_text("# A page\n")
+    yield "--since: no page of results", refused(run([sys.executable, REPORT, "--since", "other"], cwd=place), "other has no line ")
+    (place / "bad.csv").write_text("question,case,pool\na,b,c\n")
+    yield "moved: no figures", expect(page_of(place, 2, "ffffffff", 130, "--before", "bad.csv"), 0, "what moved is left out: ") or \
+        ("" if "since: not known" in (place / "page.md").read_text() else "a commit that is not there is counted from")
+
+
 def results():
     """(name, complaint) of everything here."""
     found = []
@@ -209,6 +278,8 @@ def results():
         found.append(("reports: no pictures", expect(run([sys.executable, ROOT / "bench/pictures.py", "--check", old]), 1, "h200_short.svg")))
     with tempfile.TemporaryDirectory() as folder:
         found += [(f"reports: {name}", complaint) for name, complaint in of_report(pathlib.Path(folder))]
+    with tempfile.TemporaryDirectory() as folder:
+        found += [(f"reports: {name}", complaint) for name, complaint in moves(pathlib.Path(folder))]
     return found
 
 
