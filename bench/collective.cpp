@@ -217,7 +217,7 @@ public:
             weir::runtime::device_scope const there(device);
             weir::check_cuda(cudaMalloc(&plain[device], bytes), "cudaMalloc");
         }
-        std::printf("\n%-26s %8s %8s %8s %8s\n", "copies, GB/s", "0 to 1", "1 to 0", "of it", "way");
+        std::printf("\n%-26s %8s %8s %8s  %s\n", "copies, GB/s", "0 to 1", "1 to 0", "of it", "way");
         measure(
             "cudaMemcpyPeerAsync",
             [&](int to) {
@@ -267,8 +267,8 @@ private:
         }
         double const there = median(rates[1]), back = median(rates[0]);
         link_ = link_ == 0 ? there + back : link_;
-        char const* const ways[] = {"none", "same", "link", "host", "unknown"};
-        std::printf("%-26s %8.1f %8.1f %7.0f%% %8s\n", name, there, back, 100 * (there + back) / link_,
+        char const* const ways[] = {"none", "same", "link", "host", "as CUDA decides"};
+        std::printf("%-26s %8.1f %8.1f %7.0f%%  %s\n", name, there, back, 100 * (there + back) / link_,
                     ways[static_cast<int>(way())]);
     }
 

@@ -55,7 +55,7 @@ TEST_CASE("route: a copy takes the link if the memory of both sides is open to t
         auto const both = [](route each) { return std::pair(each, each); };
         CHECK(ways() == both(route::through_the_host)); // though the devices can
         CHECK(first.try_enable_access_from(1) == can);
-        CHECK(ways() == both(can ? route::up_to_cuda : route::through_the_host));
+        CHECK(ways() == both(can ? route::link : route::through_the_host)); // one side is enough
         CHECK(second.try_enable_access_from(0) == can);
         CHECK(ways() == both(can ? route::link : route::through_the_host));
         CHECK(route_of(x.data(), 0, x.data(), 0) == route::same_device);
@@ -65,7 +65,12 @@ TEST_CASE("route: a copy takes the link if the memory of both sides is open to t
             weir::runtime::device_scope const there(each);
             CHECK(cudaMalloc(&plain[each], 100) == cudaSuccess);
         }
+        weir::upstream::virtual_memory<> third(0);
+        weir::device_pool c(third);
+        weir::device_buffer const closed(c, streams[0], 100);
         CHECK(route_of(plain[1], 1, plain[0], 0) == (can ? route::up_to_cuda : route::through_the_host));
+        CHECK(route_of(plain[1], 1, closed.data(), 0) == (can ? route::up_to_cuda : route::through_the_host));
+        CHECK(route_of(plain[1], 1, x.data(), 0) == (can ? route::link : route::through_the_host));
 #ifdef WEIR_SIMULATED_CUDA
         simulated_cuda::fail_call("cudaDeviceCanAccessPeer", 1, cudaErrorUnknown);
         CHECK(weir::multi_device::detail::mapped_access().route_of(plain[1], 1, plain[0], 0) == route::up_to_cuda);

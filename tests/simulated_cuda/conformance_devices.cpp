@@ -95,6 +95,18 @@ PROBE("virtual memory comes in steps of 2 MiB") {
     CHECK(driver.create(&handle, driver.step + 4096, &driver.properties, 0) == CUDA_ERROR_INVALID_VALUE);
 }
 
+PROBE("memory of cudaMalloc has no handle, and is said to be closed to the other device, which copies it all the same") {
+    virtual_functions driver;
+    void* plain = nullptr;
+    CUDA_OK(cudaSetDevice(0));
+    CUDA_OK(cudaMalloc(&plain, 4096));
+    CUmemGenericAllocationHandle handle{};
+    CHECK(driver.retain(&handle, plain) == CUDA_ERROR_INVALID_VALUE);
+    if (two_peers())
+        CHECK(!driver.open_to(1, reinterpret_cast<CUdeviceptr>(plain)));
+    CUDA_OK(cudaFree(plain));
+}
+
 PROBE("a driver function that is none is said to be so") {
     void* function = &function;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;

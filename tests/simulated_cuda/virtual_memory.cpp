@@ -334,16 +334,21 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* li
     }));
 }
 
+// Of memory that was not mapped it says that no device but the memory's own may use it, whatever copies do.
 CUresult get_access(unsigned long long* flags, CUmemLocation const* location, CUdeviceptr at) {
     static call_site site{"cuMemGetAccess"};
     return driver_error(api(site, [&](world_state& world) -> cudaError_t {
         virtual_state& state = state_of(world);
         auto map = state.maps.upper_bound(at);
-        if (flags == nullptr || location == nullptr || map == state.maps.begin() ||
-            (--map)->first + map->second.bytes <= at)
+        if (flags == nullptr || location == nullptr || !is_device(world, *location))
             return cudaErrorInvalidValue;
-        if (!is_device(world, *location))
-            return cudaErrorInvalidValue;
+        if (map == state.maps.begin() || (--map)->first + map->second.bytes <= at) {
+            auto const plain = find_allocation(world, reinterpret_cast<void const*>(at));
+            if (plain == nullptr)
+                return cudaErrorInvalidValue;
+            *flags = plain->device == location->id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+            return cudaSuccess;
+        }
         bool const may = map->second.open && world.allocations[map->first].opened_to.count(location->id) != 0;
         *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return cudaSuccess;

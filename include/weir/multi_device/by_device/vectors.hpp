@@ -9,7 +9,7 @@
 // invariant: vector i has memory of device i, or of no device alone (managed, pinned), and a stream of device i.
 // order:     each vector's on its stream. A copy between a vector and a container that has a stream comes after the work of
 //            both streams so far, and before what either does next.
-// cost:      making: a question to CUDA for each stream. A copy between two devices: also two to four of 'last_route'.
+// cost:      making: a question to CUDA for each stream. A copy between two devices: also four to six of 'last_route'.
 // not for:   host memory, which has no stream: the vectors' own 'assign' and 'copy_to_async' copy it.
 
 #include <cstddef>
