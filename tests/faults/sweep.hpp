@@ -34,6 +34,7 @@
 #include <support/broken_calls.hpp>
 #include <support/failing_new.hpp>
 #include <support/sanitized.hpp>
+#include <sys/mman.h>
 #include <vector>
 #include <weir/base/error.hpp>
 
@@ -103,6 +104,14 @@ inline void check_thread(int current) {
     CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
     CHECK_MESSAGE(mode == cudaStreamCaptureModeGlobal, "the thread's capture mode was left at ",
                   static_cast<int>(mode));
+}
+
+/// Gives the system what upstream::registered_host keeps for ever, since CUDA did not unlock it: a sweep would keep gigabytes.
+/// Its chunks start at huge pages, which memory of the heap does not.
+inline void unmap_what_stays_locked() {
+    for (device::bytes const& each : device::registered())
+        if (reinterpret_cast<std::uintptr_t>(each.at) % (2 * weir::MiB) == 0)
+            CHECK(munmap(const_cast<void*>(each.at), each.count) == 0);
 }
 
 /// What an act does when nothing fails: whether it is refused.
@@ -186,6 +195,7 @@ bool strike(act<Scene> const& what, fault const& how, std::uint64_t k, bool refu
         CHECK_MESSAGE((broken_calls(how.error, logged, how.how != until::once).explain(each) ||
                        (struck && how.how == until::the_end && each.kind == device::finding::leak)),
                       each.sentence);
+    unmap_what_stays_locked();
     return struck;
 }
 
@@ -286,6 +296,7 @@ void strike_life(Run run) {
                 CHECK_MESSAGE((broken.explain(each) ||
                                (struck && how.how != until::once && each.kind == device::finding::leak)),
                               each.sentence);
+            unmap_what_stays_locked();
             if (how.how == until::once)
                 check_thread(0);
             if (!struck)

@@ -410,6 +410,15 @@ std::uint64_t failed_calls() {
     return scope.world.failed_calls;
 }
 
+std::vector<bytes> registered() {
+    locked scope;
+    std::vector<bytes> all;
+    for (auto const& [at, memory] : scope.world.allocations)
+        if (memory.kind == memory_kind::registered)
+            all.push_back({reinterpret_cast<void const*>(at), memory.bytes});
+    return all;
+}
+
 void inject_sticky(cudaError_t error, int device) {
     locked scope;
     scope.world.devices.at(static_cast<std::size_t>(device)).sticky = error;

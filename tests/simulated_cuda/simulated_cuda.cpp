@@ -328,3 +328,16 @@ TEST_CASE("simulated_cuda: an id is a stream's for ever, a handle is the next on
     CHECK(ran == 1);
     CHECK(cudaStreamDestroy(fresh) == cudaSuccess);
 }
+
+TEST_CASE("simulated_cuda: host memory that is registered is listed until it is unregistered") {
+    simulated_cuda::world const world;
+    alignas(4096) static char pages[2][4096];
+    CHECK(simulated_cuda::registered().empty());
+    CHECK(cudaHostRegister(pages[1], sizeof pages[1], cudaHostRegisterDefault) == cudaSuccess);
+    auto const listed = simulated_cuda::registered();
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].at == pages[1]);
+    CHECK(listed[0].count == sizeof pages[1]);
+    CHECK(cudaHostUnregister(pages[1]) == cudaSuccess);
+    CHECK(simulated_cuda::registered().empty());
+}

@@ -306,6 +306,8 @@ std::uint64_t calls();
 std::uint64_t calls(char const* function);
 /// Calls that a fault made fail.
 std::uint64_t failed_calls();
+/// The host memory that cudaHostRegister locked and that is not unregistered, by address.
+std::vector<bytes> registered();
 /// Whether this thread is in one of CUDA's calls: memory that it asks the host for then is CUDA's own. For an 'operator new'
 /// that fails when a test says so.
 bool in_cuda_call() noexcept;
