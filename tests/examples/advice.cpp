@@ -70,6 +70,7 @@ private:
     std::uint32_t thread_ = 1;
 };
 
+#ifdef WEIR_SIMULATED_CUDA
 /// Blocks of one size in each step, which end as they began, and before the step does; a few that stay.
 replay::trace steps(std::size_t blocks, std::uint64_t bytes, std::uint64_t idle_us = 0) {
     script s;
@@ -87,7 +88,6 @@ replay::trace steps(std::size_t blocks, std::uint64_t bytes, std::uint64_t idle_
     return s.at(us + 1).allocate(200'000, 1000, "last").read();
 }
 
-#ifdef WEIR_SIMULATED_CUDA
 replay::advices advise(replay::trace const& of, std::size_t limit_bytes = replay::no_limit) {
     return replay::advise(replay::contenders()[0], of, limit_bytes, [](std::string const&, double) {});
 }
