@@ -6,10 +6,66 @@
 #include "trace.hpp"
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 #include <weir/base/error.hpp>
+#include <weir/base/growing_array.hpp>
 
 namespace replay {
+namespace {
+
+using weir::trace::event;
+using weir::trace::event_kind;
+
+// What one pool handed out, in order, so that a rewind finds what it ends.
+struct handed_out {
+    std::vector<event> blocks;
+    std::unordered_map<std::uint64_t, std::size_t> live;  // address -> its place in `blocks`
+    std::unordered_map<std::uint64_t, std::size_t> marks; // number -> how many blocks there were
+};
+
+// A rewind or a clear ends many blocks at once. Each of them gets a free, so that nobody else has to know.
+void add_frees(weir::trace::recording& of) {
+    auto const ends_many = [](event const& one) { return one.kind == event_kind::rewind || one.kind == event_kind::clear; };
+    if (std::none_of(of.events.begin(), of.events.end(), ends_many))
+        return;
+    std::unordered_map<std::uint16_t, handed_out> pools; // by source
+    weir::base::growing_array<event> all;
+    for (event const& each : of.events) {
+        handed_out& pool = pools[each.source];
+        if (each.kind == event_kind::allocate) {
+            pool.live[each.address] = pool.blocks.size();
+            pool.blocks.push_back(each);
+        } else if (each.kind == event_kind::free) {
+            pool.live.erase(each.address);
+        } else if (each.kind == event_kind::mark) {
+            pool.marks[each.bytes] = pool.blocks.size();
+        } else if (ends_many(each)) {
+            // Behind a mark that was made before the recording lies all that is in it.
+            auto const mark = each.kind == event_kind::rewind ? pool.marks.find(each.bytes) : pool.marks.end();
+            std::size_t const kept = mark == pool.marks.end() ? 0 : mark->second;
+            for (; pool.blocks.size() > kept; pool.blocks.pop_back()) {
+                event ended = pool.blocks.back();
+                auto const found = pool.live.find(ended.address);
+                if (found == pool.live.end() || found->second != pool.blocks.size() - 1)
+                    continue; // it was freed before
+                pool.live.erase(found);
+                ended.kind = event_kind::free;
+                ended.ticks = each.ticks;
+                ended.thread = each.thread;
+                ended.site = 0;
+                all.push_back(ended);
+            }
+        }
+        all.push_back(each);
+    }
+    of.events = std::move(all);
+}
+
+} // namespace
 
 program_maker::program_maker(std::uint64_t wall_ns) {
     made_.what.first = {0, 0, wall_ns};
@@ -67,6 +123,7 @@ program read_weirs(std::string_view bytes, std::string const& path) {
         program made;
         made.what = weir::trace::read_recording(bytes.data(), bytes.size());
         made.remark = made.what.complaint.c_str();
+        add_frees(made.what);
         return made;
     } catch (weir::usage_error const& error) {
         throw bad_input(path + ": " + error.what());

@@ -66,6 +66,21 @@ TEST_CASE("recorded_trace: blocks, streams, the peak and the name") {
     CHECK(t.microseconds[3] >= t.microseconds[2]);
 }
 
+TEST_CASE("recorded_trace: a rewind ends what came after its mark, and a clear ends all") {
+    replay::trace const t = replay::parse_trace(
+        file_of({of(event_kind::allocate, 512, 100), of(event_kind::mark, 0, 1), of(event_kind::allocate, 1024, 50),
+                 of(event_kind::allocate, 2048, 7), of(event_kind::free, 2048, 7), of(event_kind::rewind, 0, 1),
+                 of(event_kind::allocate, 4096, 60), of(event_kind::clear, 0, 0), of(event_kind::allocate, 8192, 1),
+                 of(event_kind::rewind, 0, 9), of(event_kind::allocate, 512, 150)}), // whose mark is not in the recording
+        "a.weir");
+    std::string said;
+    for (replay::event const& each : t.events)
+        said += (each.is_free ? " f" : " a") + std::to_string(each.bytes);
+    CHECK(said == " a100 a50 a7 f7 f50 a60 f60 f100 a1 f1 a150");
+    CHECK(t.peak_requested_bytes == 160);
+    CHECK(t.remark == "");
+}
+
 TEST_CASE("recorded_trace: a thread's own default stream is a stream of that thread") {
     replay::trace const t = replay::parse_trace(file_of({of(event_kind::allocate, 512, 1, 2, 1), of(event_kind::allocate, 1024, 1, 2, 7),
                                                         of(event_kind::allocate, 2048, 1, 1, 1), of(event_kind::allocate, 4096, 1, 1, 7)}),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include <algorithm>
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <string>
 #include <support/failing_new.hpp>
@@ -79,6 +80,19 @@ TEST_CASE("call_stacks: one stack has one number, and two share what they have i
     std::uint32_t const other = asks(stacks, names, call_site::of("a.cpp", "asks", 7)); // by another caller
     CHECK(other != number[0]);
     CHECK(names[other].line == 7);
+}
+
+TEST_CASE("call_stacks: a stack has its number also after a library was unloaded") {
+    name_table names;
+    call_stacks<> stacks;
+    std::uint32_t const before = calls(stacks, names, call_site::unknown());
+    std::size_t const frames = names.size();
+    void* const library = dlopen("libresolv.so.2", RTLD_NOW);
+    REQUIRE(library);
+    dlclose(library);
+    for (int turn = 0; turn < 2; ++turn)
+        CHECK(names[calls(stacks, names, call_site::unknown())].function == names[before].function);
+    CHECK(names.size() <= 2 * frames);
 }
 
 TEST_CASE("call_stacks: walks so many frames and no more") {

@@ -46,6 +46,21 @@ TEST_CASE("event_ring: what was written is drained once, in order, with time and
     CHECK(drained(ring).size() == 1);
 }
 
+TEST_CASE("event_ring: a copy leaves what it sees, each event once") {
+    event_ring ring(100);
+    std::uint64_t written = 0;
+    for (int turn = 0; turn < 5; ++turn) {
+        for (int i = 0; i < 15; ++i)
+            ring.write(numbered(written++));
+        std::vector<event> all;
+        ring.copy([&](event const* first, std::size_t count) { all.insert(all.end(), first, first + count); });
+        REQUIRE(all.size() == written);
+        for (std::size_t i = 0; i < all.size(); ++i)
+            CHECK(all[i].bytes == i);
+    }
+    CHECK(drained(ring).size() == written);
+}
+
 TEST_CASE("event_ring: the oldest are written over, and counted") {
     event_ring ring(1); // two blocks
     std::size_t const room = ring.capacity();

@@ -122,28 +122,59 @@ TEST_CASE("recording_file: a path that cannot be written is refused with a sente
           "weir: the recording '/nowhere/x.weir' cannot be made (No such file or directory); give another path");
 }
 
-TEST_CASE("recording_file: a full disk gets a sentence, and the next flush goes on") {
+TEST_CASE("recording_file: a dump takes nothing from the next one, or from a file that grows") {
+    temporary_file const file;
+    recorder tape(4096);
+    tape.start();
+    for (std::uint64_t next = 1; next <= 1000; ++next) {
+        tape.write(allocation(next));
+        if (next % 300 == 0) {
+            weir::trace::dump(tape, file.path);
+            CHECK(file.read().events.size() == next);
+        }
+    }
+    recording_file grows(tape, file.path);
+    grows.flush();
+    CHECK(file.read().events.size() == 1000);
+    weir::trace::dump(tape, file.path);
+    CHECK(file.read().events.empty());
+}
+
+TEST_CASE("recording_file: a full disk gets a sentence, and the next flush goes on, and the next dump has it all") {
     temporary_file const file;
     recorder tape;
     tape.start();
-    recording_file grows(tape, file.path);
     for (std::uint64_t i = 0; i < 10000; ++i)
         tape.write(allocation(i));
-    auto* const before = std::signal(SIGXFSZ, SIG_IGN);
-    rlimit room{};
-    REQUIRE(getrlimit(RLIMIT_FSIZE, &room) == 0);
-    rlimit const little{1000, room.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &little) == 0);
-    std::string const said = sentence_of([&] { grows.flush(); });
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &room) == 0);
-    std::signal(SIGXFSZ, before);
-    CHECK(said.find("cannot be written to (File too large); make room and flush again") != std::string::npos);
-    CHECK(file.read().complaint == "the recording was cut off: 0 events before that can be read");
-    tape.write(allocation(10000));
-    grows.flush();
-    recording const read = file.read();
-    CHECK(read.complaint == "");
-    CHECK(read.events.size() == 10001);
+    recording_file grows(tape, file.path);
+    struct {
+        void (*write)(recorder&, recording_file&, std::string const&);
+        char const* said;
+        std::size_t events;
+    } const cases[] = {
+        {[](recorder& from, recording_file&, std::string const& path) { weir::trace::dump(from, path); },
+         "make room and dump again", 10001},
+        {[](recorder&, recording_file& to, std::string const&) { to.flush(); }, "make room and flush again", 10002},
+    };
+    for (auto const& each : cases) {
+        auto* const before = std::signal(SIGXFSZ, SIG_IGN);
+        rlimit room{};
+        REQUIRE(getrlimit(RLIMIT_FSIZE, &room) == 0);
+        rlimit const little{1000, room.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &little) == 0);
+        std::string const said = sentence_of([&] { each.write(tape, grows, file.path); });
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &room) == 0);
+        std::signal(SIGXFSZ, before);
+        CHECK(said.find("cannot be written to (File too large); ") != std::string::npos);
+        CHECK(said.find(each.said) != std::string::npos);
+        CHECK(file.read().complaint == "the recording was cut off: 0 events before that can be read");
+        tape.write(allocation(10000));
+        each.write(tape, grows, file.path);
+        recording const read = file.read();
+        CHECK(read.complaint == "");
+        CHECK(read.events.size() == each.events);
+        std::filesystem::resize_file(file.path, 0);
+    }
 }
 
 TEST_CASE("recording_file: without host memory events are lost and counted, and the next flush goes on") {

@@ -3,13 +3,14 @@
 
 // How does what a recorder holds get into a file?
 //
-// 'dump' writes what is in the ring. A 'recording_file' grows: each 'flush' appends what came since the last one, so that a
-// program that flushes often enough loses nothing, however long it runs.
+// 'dump' writes what is in the ring, which stays there: the next dump has it again. A 'recording_file' grows: each 'flush'
+// appends what came since the last one and takes it out of the ring, so that a program that flushes often enough loses nothing,
+// however long it runs.
 //
 //     weir::trace::dump(recorder, "run.weir");
 //
 // invariant: the file is readable after each flush, and whenever the program ends. If the disk is full, what could not be
-//            written stays in memory, and the next flush goes on where this one ended.
+//            written stays in memory, and the next flush goes on where this one ended. A dump takes nothing from anybody.
 // order:     the events of one flush are in the order of their time. Threads may allocate and free meanwhile.
 // cost:      of a flush: some 100 ns an event, a copy of the ring's events in host memory, and the system's calls to write.
 // not for:   a thread that writes by itself: whoever calls 'flush' does.
@@ -60,28 +61,32 @@ public:
     /// be written to: then call it again once there is room; std::bad_alloc.
     void flush() {
         if (event_ring* const ring = recorder_.ring()) {
-            collect(*ring);
+            make_room(*ring);
+            ring->drain([this](event const* first, std::size_t count) { collect(first, count); });
             encode(*ring);
         }
-        write_kept();
+        write_kept("make room and flush again: what is missing is still in memory");
     }
 
 private:
+    friend void dump(recorder& of, text const& path);
+
     static constexpr std::size_t segment_bytes = 1024 * 1024;
 
     [[noreturn]] void refuse(char const* what, char const* advice) const {
         throw usage_error("weir: the recording '" + path_ + "' " + what + " (" + std::strerror(errno) + "); " + advice);
     }
 
-    // Moves the ring's events to 'events_'.
-    void collect(event_ring& ring) {
-        events_.reserve(ring.capacity()); // before anything is taken out
-        ends_.reserve(ring.blocks());
-        ring.drain([this](event* first, std::size_t count) {
-            for (std::size_t i = 0; i < count; ++i)
-                events_.push_back(first[i]);
-            ends_.push_back(events_.size());
-        });
+    // Before anything is taken out.
+    void make_room(event_ring const& ring) {
+        events_.reserve_more(ring.capacity());
+        ends_.reserve_more(ring.blocks());
+    }
+    // A block of the ring.
+    void collect(event const* first, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i)
+            events_.push_back(first[i]);
+        ends_.push_back(events_.size());
     }
 
     // If the host's memory runs out, the events of this call are lost, and the next one begins anew.
@@ -148,11 +153,11 @@ private:
         std::memcpy(kept_.data() + before, bytes, count);
     }
 
-    void write_kept() {
+    void write_kept(char const* advice) {
         while (written_ < kept_.size()) {
             ssize_t const count = ::write(file_, kept_.data() + written_, kept_.size() - written_);
             if (count < 0 && errno != EINTR)
-                refuse("cannot be written to", "make room and flush again: what is missing is still in memory");
+                refuse("cannot be written to", advice);
             written_ += count < 0 ? 0 : static_cast<std::size_t>(count);
         }
         kept_.clear();
@@ -173,10 +178,17 @@ private:
     std::size_t written_ = 0; // of 'kept_'
 };
 
-/// Writes what `of` holds to a new file at `path`, and takes it out of the ring. Throws as recording_file.
+/// Writes what `of` holds to a new file at `path`. The recorder keeps it: a dump that failed can be made again, and one for a look
+/// takes nothing from the next, or from a recording_file. For what is new since then, flush a new recording_file. Any thread.
+/// Throws as recording_file.
 inline void dump(recorder& of, text const& path) {
     recording_file file(of, path);
-    file.flush();
+    if (event_ring* const ring = of.ring()) {
+        file.make_room(*ring);
+        ring->copy([&file](event const* first, std::size_t count) { file.collect(first, count); });
+        file.encode(*ring);
+    }
+    file.write_kept("make room and dump again: the recorder still holds it");
 }
 
 } // namespace trace

@@ -4,11 +4,12 @@
 // Which function does an address of the program's code belong to?
 //
 // The loader says which module holds the address, the module's file what the linker calls the function there
-// (symbol_table.hpp), and the C++ library what that is in C++. An address that was asked for before is known.
+// (symbol_table.hpp), and the C++ library what that is in C++. An address that was asked for before is known, until a module is
+// unloaded: another one may lie there next.
 //
 // invariant: each address has a name: where the file says none, the module's name and the offset in it.
 // cost:      some 10 ns for an address that was asked for before; a search through the module's file for a new one.
-// not for:   addresses of modules that are unloaded while the program runs: what is loaded there next has their names.
+// not for:   addresses of a module that was unloaded before they are asked for.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,10 +39,38 @@ struct function {
         char const* const kind = symbol.c_str() + 1 + std::strspn(symbol.c_str() + 1, "Z");
         return *kind == 'N' && std::strncmp(kind + 1 + std::strspn(kind + 1, "rVKRO"), "4weir", 5) == 0;
     }
-    /// Whether __builtin_FUNCTION may call it so.
-    bool is_called(char const* plain) const {
-        text const mangled = base::number_text(std::strlen(plain)) + plain; // '4step' in '_Z4stepi'
-        return *plain != '\0' && (symbol == plain || std::strstr(symbol.c_str(), mangled.c_str()));
+    /// Whether __builtin_FUNCTION calls it so: 'step' of 'int v1::step<int>(int) const [clone .cold]', and not 'v1'.
+    bool is_called(char const* plain) const noexcept {
+        std::size_t const length = std::strlen(plain);
+        char const* const first = name.c_str();
+        char const* const clone = std::strstr(first, " [clone");
+        char const* end = clone ? clone : first + name.size();
+        char const* parameters = end;
+        while (parameters != first && parameters[-1] != ')')
+            --parameters;
+        end = parameters != first ? start_of(first, parameters) : end;
+        while (length != 0 && end != first) {
+            char const* const start = static_cast<std::size_t>(end - first) < length ? first : end - length;
+            if (std::strncmp(start, plain, length) == 0 && (start == first || start[-1] == ':' || start[-1] == ' '))
+                return true;
+            if (end[-1] != '>' && end[-1] != ']') // '<int>', '[abi:cxx11]'
+                return false;
+            end = start_of(first, end);
+        }
+        return false;
+    }
+
+private:
+    // Of the part in brackets that ends before `end`.
+    static char const* start_of(char const* first, char const* end) noexcept {
+        char const closes = end[-1], opens = closes == ')' ? '(' : closes == '>' ? '<' : '[';
+        std::size_t depth = 0;
+        do {
+            --end;
+            depth += *end == closes;
+            depth -= *end == opens;
+        } while (end != first && depth != 0);
+        return end;
     }
 };
 
@@ -71,6 +100,17 @@ private:
 /// One thread at a time.
 class function_names {
 public:
+    /// Forgets all if a module was unloaded since the last call. Whether it did.
+    bool forget_unloaded() noexcept {
+        unsigned long long now = 0;
+        dl_iterate_phdr(&function_names::count_unloaded, &now);
+        if (now == unloaded_)
+            return false;
+        unloaded_ = now;
+        by_address_ = base::address_map();
+        all_.clear();
+        return true;
+    }
     /// The function of an address, which is not 0; valid until the next call. Throws std::bad_alloc.
     function const& at(std::uintptr_t address) {
         std::uint32_t const known = by_address_.find(address);
@@ -108,8 +148,14 @@ private:
         return readable.name ? text(readable.name) : symbol;
     }
 
+    static int count_unloaded(dl_phdr_info* module, std::size_t, void* to) noexcept {
+        *static_cast<unsigned long long*>(to) = module->dlpi_subs;
+        return 1; // each module says it
+    }
+
     base::address_map by_address_;
     base::growing_array<function> all_;
+    unsigned long long unloaded_ = 0; // modules, so far
 };
 
 } // namespace trace::detail
