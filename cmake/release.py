@@ -10,6 +10,7 @@ All of it is made from the archive of sources, and nothing from the folder that 
   weir-VERSION.tar.gz                      the sources
   weir-VERSION.hpp                         all in one header (amalgamate.py)
   weir_torch-VERSION.tar.gz                the Python package's sources, where there is hatchling to write them
+  sha256sums.txt                           the checksums of these, for 'sha256sum --check'
   conan vcpkg spack compiler_explorer      the recipes of packages/, with version, address and checksums filled in
 """
 
@@ -53,6 +54,11 @@ def python_sources(sources, out):
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
+def checksums(out, version):
+    """The lines of sha256sums.txt."""
+    return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(out.glob(f"weir*-{version}.*")))
+
+
 def release(revision, address, out):
     """The names of what was written."""
     shown = said("git", "show", f"{revision}:./CMakeLists.txt", folder=ROOT).decode()
@@ -72,6 +78,7 @@ def release(revision, address, out):
                                "sha512": hashlib.sha512(bytes_).hexdigest()})
         if why := python_sources(sources, out):
             print(f"weir: left out: the Python package's archive ({why})", file=sys.stderr)
+    (out / "sha256sums.txt").write_text(checksums(out, version))
     return sorted(path.name for path in out.iterdir())
 
 

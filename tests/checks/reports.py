@@ -10,6 +10,7 @@ The benches themselves are a few lines of shell here, which answer in no time.
 import io
 import json
 import pathlib
+import re
 import shutil
 import sys
 import tarfile
@@ -264,6 +265,41 @@ def moves(place):
         ("" if "since: not known" in (place / "page.md").read_text() else "a commit that is not there is counted from")
 
 
+def contrast(one, other):
+    """WCAG's contrast ratio of two colours that are written #rgb or #rrggbb."""
+    def luminance(colour):
+        digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+        parts = (int(digits[at:at + 2], 16) / 255 for at in (0, 2, 4))
+        return sum(share * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+                   for share, part in zip((0.2126, 0.7152, 0.0722), parts))
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def picture(place):
+    """README.md's picture can be read where it is 400 wide, on light and dark pages, and a pool without a figure says so."""
+    old = (ROOT / "bench/results/h200.csv").read_text()
+    bare = "".join(line for line in old.splitlines(True) if not line.startswith("traces,prefetch_streams,rmm::"))
+    columns = old.splitlines()[0].split(",")
+    row = dict.fromkeys(columns, "") | {"question": "traces", "case": "prefetch_streams", "pool": "rmm::x", "median_ns": 1, "min_ns": 1,
+                                        "max_ns": 1, "repetitions": 7, "device_MiB": 1000}
+    (place / "h200.md").write_text((ROOT / "bench/results/h200.md").read_text())
+    for what, table, said in (("without RMM's memory", bare, ">not measured</text>"),
+                              ("with it", f"{bare}{','.join(str(row[each]) for each in columns)}\n", "<title>rmm::x: 1.56 times</title>")):
+        (place / "h200.csv").write_text(table)
+        done = run([sys.executable, ROOT / "bench/pictures.py", place])
+        text = (place / "h200_short.svg").read_text() if done.code == 0 else ""
+        yield what, expect(done, 0) or ("" if said in text else f"not said: {said}\n{text}")
+    light, dark = text[text.index("<style>"):text.index("</style>")].split("@media (prefers-color-scheme: dark)")
+    for what, style in (("light", light), ("dark", dark)):
+        colours = dict(re.findall(r"(text|ground|weir|other) {[^}]*fill: #(\w+)", style))
+        faint = {name: colour for name, colour in colours.items() if name != "ground" and contrast(colour, colours["ground"]) < 4.5}
+        yield f"contrast, {what}", f"too faint: {faint}" if faint or len(colours) != 4 else ""
+    width = int(re.search(r'<svg [^>]*width="(\d+)"', text)[1])
+    sizes = [int(size) * 400 / width for size in re.findall(r"font(?:-size)?: (\d+)px", text)]
+    yield "sizes", "" if width <= 640 and sizes and min(sizes) >= 11 else f"{width} wide, text of {sizes} pixels at 400"
+
+
 def results():
     """(name, complaint) of everything here."""
     found = []
@@ -278,6 +314,8 @@ def results():
         found.append(("reports: no pictures", expect(run([sys.executable, ROOT / "bench/pictures.py", "--check", old]), 1, "h200_short.svg")))
     with tempfile.TemporaryDirectory() as folder:
         found += [(f"reports: {name}", complaint) for name, complaint in of_report(pathlib.Path(folder))]
+    with tempfile.TemporaryDirectory() as folder:
+        found += [(f"reports: picture {name}", complaint) for name, complaint in picture(pathlib.Path(folder))]
     with tempfile.TemporaryDirectory() as folder:
         found += [(f"reports: {name}", complaint) for name, complaint in moves(pathlib.Path(folder))]
     return found

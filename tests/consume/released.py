@@ -41,6 +41,9 @@ def written():
     for each in RELEASE.rglob("*"):
         if each.is_file() and each.suffix not in (".gz", ".hpp") and (left := re.findall(r"@\w+@", each.read_text())):
             raise Refused(f"{each} still says {left}")
+    sums = dict(reversed(line.split("  ")) for line in (RELEASE / "sha256sums.txt").read_text().splitlines())
+    if sums != {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in RELEASE.glob("weir*-*.*")} or len(sums) < 2:
+        raise Refused(f"sha256sums.txt has {sums}")
     return re.search(r"weir-([\d.]+)\.tar\.gz", " ".join(path.name for path in RELEASE.iterdir()))[1]
 
 
