@@ -3,11 +3,11 @@
 
 // Which way can a copy from one device to another take, and which one does it take?
 //
-// Over the link between them, if CUDA says that they can reach each other's memory ('route_between'), and if the memory of one
-// side at least is open to the other device. Mapped memory (upstream::virtual_memory, and so most of weir's pools) is open to the
-// devices that it was opened to: 'per_device' does so, and 'enable_access_from'. Of cudaMalloc's memory CUDA does not tell. What
-// is closed on both sides CUDA stages through the host's memory by itself, which is right and slower (two H200: 38 GB/s in place
-// of 387).
+// Over the link between them, if CUDA says that they can reach each other's memory ('route_between'), and if the memory of
+// one side at least is open to the other device. Mapped memory (upstream::virtual_memory, and so most of weir's pools) is open
+// to the devices that it was opened to: 'per_device' does so, and 'enable_access_from'. Of cudaMalloc's memory CUDA does not
+// tell. What is closed on both sides CUDA stages through the host's memory by itself, which is right and slower (two H200: 38
+// GB/s in place of 387).
 //
 // cost:      'route_between' a question to CUDA, 'route_of' four to six.
 // not for:   kernels that use another device's memory: open it.
