@@ -11,8 +11,8 @@
 // is known; weir's own frames within are left out.
 //
 // Functions are named by the linker's table of symbols (function_names.hpp). So a program needs neither debug information nor
-// '-rdynamic', but may not be stripped: then a frame is the module's name and an offset in it, as for 'addr2line', and weir's own
-// are there, too. What lies where a library was unloaded is named anew.
+// '-rdynamic', but may not be stripped: then a frame is the module's name and an offset in it, as for 'addr2line', and weir's
+// own are there, too. What lies where a library was unloaded is named anew.
 //
 // invariant: an allocation is recorded whether its stack can be walked or not; at worst its line stands alone.
 // order:     a lock of its own, of one layer; while it is held, a new stack's names are read from files.
