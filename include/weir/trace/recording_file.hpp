@@ -178,9 +178,9 @@ private:
     std::size_t written_ = 0; // of 'kept_'
 };
 
-/// Writes what `of` holds to a new file at `path`. The recorder keeps it: a dump that failed can be made again, and one for a look
-/// takes nothing from the next, or from a recording_file. For what is new since then, flush a new recording_file. Any thread.
-/// Throws as recording_file.
+/// Writes what `of` holds to a new file at `path`. The recorder keeps it: a dump that failed can be made again, and one for a
+/// look takes nothing from the next, or from a recording_file. For what is new since then, flush a new recording_file. Any
+/// thread. Throws as recording_file.
 inline void dump(recorder& of, text const& path) {
     recording_file file(of, path);
     if (event_ring* const ring = of.ring()) {
