@@ -59,7 +59,7 @@ public:
         for (checked_block const& each : blocks_)
             is_in_a_graph |= each.is_freed;
         if (is_in_a_graph)
-            static_cast<void>(waited_for_all());
+            wait_for_all();
         blocks_.leave_after(0, [this](checked_block const& each) {
             memory_.leave_block(each.address);
             if (each.is_freed)
@@ -102,8 +102,9 @@ public:
                     std::size_t alignment = wrapper::default_alignment) noexcept {
         if (!p)
             return;
-        if (runtime::may_be_captured(runtime::capture_state_of(stream)) || !waited_for(stream, p))
+        if (runtime::may_be_captured(runtime::capture_state_of(stream)))
             return keep(p);
+        wait_for(stream, p);
         {
             base::lock_guard<base::mutex> const lock(mutex_);
             if (checked_block* const found = blocks_.find(p)) {
@@ -134,13 +135,13 @@ public:
     }
     template <class Mark, class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_mark, P>>>
     void rewind(Mark const& to) {
-        static_cast<void>(waited_for_all());
+        wait_for_all();
         if (this->ended_by([&](P& pool) { pool.rewind(to.point); }).live_blocks != 0)
             end_after(to.entered);
     }
     template <class P = pool_type, class = decltype(std::declval<P&>().clear())>
     void clear() {
-        static_cast<void>(waited_for_all());
+        wait_for_all();
         this->pool_.clear();
         end_after(0);
     }
@@ -160,7 +161,7 @@ private:
     struct checked_block : base::numbered_block {
         std::size_t alignment = 0;
         bool is_used_elsewhere = false; // on a second stream
-        bool is_freed = false;          // by a captured stream, or while nobody knew of its work
+        bool is_freed = false;          // by a captured stream
     };
     template <class Point>
     struct marked {
@@ -184,20 +185,18 @@ private:
         return found && found->is_used_elsewhere;
     }
 
-    // Whether the pool may have the block: it knows what is on `stream`, but not all that is on others.
-    bool waited_for(stream_ref stream, void* p) noexcept {
+    void wait_for(stream_ref stream, void* p) noexcept {
         if (is_used_elsewhere(p))
-            return waited_for_all();
+            return wait_for_all();
         try {
             synchronize(stream);
         } catch (...) { // it is no stream any more, or the device has failed
-            static_cast<void>(waited_for_all());
+            wait_for_all();
         }
-        return true;
     }
-    // False: the device has failed.
-    bool waited_for_all() noexcept {
-        return base::try_twice([this] { return runtime::wait_for_device(this->pool_.device()), true; });
+    // If it fails twice, the device has failed: nothing runs there.
+    void wait_for_all() noexcept {
+        static_cast<void>(base::try_twice([this] { return runtime::wait_for_device(this->pool_.device()), true; }));
     }
     void end_after(std::uint64_t entered) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
