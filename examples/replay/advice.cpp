@@ -46,8 +46,8 @@ public:
         result const now = replay(pool_, "as it is", limit_bytes_);
         out_.now = figures_of(now);
         if (now.failures != 0) {
-            out_.untried.push_back("Nothing was tried: " + std::string(pool_.name) + " refuses " + with_commas(now.failures) +
-                                   " allocations; see what serves the program with --fits, and give a higher --limit");
+            out_.untried.push_back("Nothing was tried: " + std::string(pool_.name) + " refuses " + count_text(now.failures, "allocation") +
+                                   "; see what serves the program with --fits, and give a higher --limit");
             return std::move(out_);
         }
         try_recipes();

@@ -15,10 +15,6 @@ std::string listed(std::vector<std::string> const& each) {
     return out;
 }
 
-std::string counted(std::uint64_t count, char const* one, char const* several) {
-    return with_commas(count) + ' ' + (count == 1 ? one : several);
-}
-
 std::string share_of(std::uint64_t part, std::uint64_t of) {
     return with_digits(of == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(of), 1) + " %";
 }
@@ -50,9 +46,9 @@ std::string price_of(replayed const& then, replayed const& now) {
     std::vector<std::string> more, fewer;
     for (auto const& each : all) {
         if (each.then > each.now)
-            more.push_back(counted(each.then - each.now, (std::string("more ") + each.one).c_str(), (std::string("more ") + each.several).c_str()));
+            more.push_back(count_text(each.then - each.now, std::string("more ") + each.one, std::string("more ") + each.several));
         if (each.then < each.now)
-            fewer.push_back(counted(each.now - each.then, (std::string("fewer ") + each.one).c_str(), (std::string("fewer ") + each.several).c_str()));
+            fewer.push_back(count_text(each.now - each.then, std::string("fewer ") + each.one, std::string("fewer ") + each.several));
     }
     std::string const price = more.empty() ? "no more calls or waits" : listed(more);
     return fewer.empty() ? price : price + ", and " + listed(fewer);
@@ -60,7 +56,7 @@ std::string price_of(replayed const& then, replayed const& now) {
 
 std::string as_text(advices const& found) {
     std::string out = "  advice for " + found.pool + ", which holds " + in_bytes(found.now.peak_bytes) + " at the peak and " +
-                      in_bytes(found.now.mean_bytes) + " on average; each was tried, in " + counted(found.replays, "replay", "replays") + "\n";
+                      in_bytes(found.now.mean_bytes) + " on average; each was tried, in " + count_text(found.replays, "replay") + "\n";
     for (advice const& each : found.worth_it)
         out += "    saves " + saving(each, found) + ", for " + price_of(each.then, found.now) + ": " + printable(each.what) + '\n';
     if (found.worth_it.empty() && !found.tried.empty())
@@ -73,7 +69,7 @@ std::string as_text(advices const& found) {
 std::string as_card(advices const& found, trace const& of) {
     std::string out = "<section class=\"card scroll advice\"><h3>Advice that was tried on " + escaped(of.name) + "</h3><p class=\"soft\">" +
                       escaped(found.pool) + " holds " + in_bytes(found.now.peak_bytes) + " at the peak and " + in_bytes(found.now.mean_bytes) +
-                      " on average. Each change was replayed, in " + counted(found.replays, "replay", "replays") +
+                      " on average. Each change was replayed, in " + count_text(found.replays, "replay") +
                       " all together; the figures are those of its replay.</p>";
     if (!found.worth_it.empty())
         out += "<table><thead><tr><th scope=\"col\">change</th><th scope=\"col\">saves</th><th scope=\"col\">driver calls</th><th "

@@ -107,7 +107,7 @@ std::array<std::string, 7> cells_of(site_change const& each) {
 }
 
 std::string left_out(std::vector<site_change> const& changes, std::size_t most) {
-    return changes.size() <= most ? "" : "and " + with_commas(changes.size() - most) + " call sites that changed less";
+    return changes.size() <= most ? "" : "and " + count_text(changes.size() - most, "call site") + " that changed less";
 }
 
 } // namespace
@@ -135,7 +135,8 @@ std::vector<site_change> changes_between(trace const& before, trace const& after
 std::string as_table(std::vector<site_change> const& changes, trace const& before, trace const& after, std::size_t most) {
     std::string out = printable(after.name) + " beside " + printable(before.name) + ": " + in_bytes(after.peak_requested_bytes) + " requested at the peak, " +
                       in_bytes(before.peak_requested_bytes) + " before (" +
-                      signed_bytes(before.peak_requested_bytes, after.peak_requested_bytes) + ")\n\n";
+                      signed_bytes(before.peak_requested_bytes, after.peak_requested_bytes) +
+                      ")\n  peak: the most that the call site had live itself; held: what it had live at the whole program's peak\n\n";
     std::array<std::size_t, 7> width{};
     std::vector<std::array<std::string, 7>> rows{{}};
     std::copy(headings.begin(), headings.end(), rows.front().begin());

@@ -32,7 +32,7 @@ std::string hand_overs_line(program const& of) {
     std::string said;
     auto const add = [&](hand_over_sums::part const& part, char const* how) {
         if (part.blocks != 0)
-            said += (said.empty() ? "" : ", ") + with_commas(part.blocks) + (part.blocks == 1 ? " block (" : " blocks (") +
+            said += (said.empty() ? "" : ", ") + count_text(part.blocks, "block") + " (" +
                     in_bytes(part.bytes) + ") " + how;
     };
     add(all.at_once, "at once");

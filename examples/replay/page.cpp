@@ -56,7 +56,7 @@ std::string table(comparison const& comparison) {
                                 best(r.ns_per_operation.value_or(-1) == shortest))
                          : "") +
                cell("driver calls", with_commas(r.driver_calls), best(r.driver_calls == fewest_calls)) +
-               cell("calls that wait", with_commas(r.waiting_calls) + "<span class=\"of\">in " + with_commas(r.operations) + " operations</span>",
+               cell("calls that wait", with_commas(r.waiting_calls) + "<span class=\"of\">in " + count_text(r.operations, "operation") + "</span>",
                     best(r.waiting_calls == fewest_waits)) +
                cell("failures", with_commas(r.failures), r.failures != 0 ? "bad" : "") + "</tr>\n";
     }
@@ -124,11 +124,9 @@ std::string section(comparison const& comparison, device_facts const& device, st
         most_bytes = std::max(most_bytes, what.held->peak_bytes);
     return "<section id=\"trace-" + number + "\"><" + heading + ">Replay of " + escaped(what.name) + "</" +
            heading + "><p class=\"soft\">" + with_commas(what.events.size()) +
-           " allocations and frees of a program on " + std::to_string(what.streams) +
-           (what.streams == 1 ? " stream" : " streams") + ", which had at most " +
+           " allocations and frees of a program on " + count_text(what.streams, "stream") + ", which had at most " +
            in_bytes(what.peak_requested_bytes) + " live, through " +
-           std::to_string(comparison.results.size()) + (comparison.results.size() == 1 ? " pool" : " pools") +
-           " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\"><b>" + escaped(point_of(comparison)) + "</b> " + escaped(verdict(comparison, device.is_simulated)) +
+           count_text(comparison.results.size(), "pool") + " on " + escaped(device.name) + ".</p>\n<p class=\"verdict\"><b>" + escaped(point_of(comparison)) + "</b> " + escaped(verdict(comparison, device.is_simulated)) +
            "</p>\n" + comparison.beside + table(comparison) + comparison.advice +
            over_time(comparison, most_bytes, number) + at_the_peak(comparison, most_bytes) + idle_memory(comparison) + of_program(what) + "</section>\n";
 }

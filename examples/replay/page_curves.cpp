@@ -168,8 +168,8 @@ std::string chart(comparison const& comparison, std::size_t pool, std::vector<cu
     std::string const words = std::string(r.pool->name) + ": held at most " +
                               in_bytes(r.peak.reserved_bytes) + " from the driver; " +
                               in_bytes(what.peak_requested_bytes) + " were requested at the peak; " +
-                              with_commas(r.driver_calls) + " driver calls, " + with_commas(r.waiting_calls) +
-                              " calls that wait";
+                              count_text(r.driver_calls, "driver call") + ", " +
+                              count_text(r.waiting_calls, "call that waits", "calls that wait");
     std::string out = "<div class=\"chart\"><h4><code>" + escaped(r.pool->name) + "</code><span>" +
                       with_digits(overhead(what, r), 3) + " \u00d7 requested</span></h4><svg viewBox=\"0 0 " +
                       std::to_string(left + static_cast<int>(columns) + 12) + ' ' +

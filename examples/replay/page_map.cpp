@@ -126,7 +126,7 @@ std::string map_of(program const& of, std::vector<life> const& lives) {
            "</select></label></header><canvas tabindex=\"0\" role=\"img\" aria-label=\"Each block as a rectangle: time from left to "
            "right, addresses upwards. Arrow keys move, plus and minus zoom, Escape shows all\"></canvas><p class=\"said "
            "soft\">" +
-           with_commas(lives.size()) + " blocks" +
+           count_text(lives.size(), "block") +
            (lives.size() > levels.blocks.size() ? ", of which the " + with_commas(levels.blocks.size()) + " that one sees are drawn" : "") +
            "; gaps between addresses are left out. The wheel zooms, dragging moves, Escape shows all.</p><script "
            "type=\"application/json\">{\"end\":" +

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "recorded_trace.hpp"
 
+#include "text.hpp"
 #include <algorithm>
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 #include <weir/trace/recording.hpp>
 
 namespace replay {
@@ -44,7 +47,7 @@ public:
         made_.remark = remark();
         // A recording that began late lacks chunks: then nobody knows.
         if (most_held_bytes_ != 0 && most_held_bytes_ >= made_.peak_requested_bytes && !lacks_chunks_)
-            made_.held = held_then{held_by_ + ", as recorded", most_held_bytes_};
+            made_.held = held_then{pools_text() + ", as recorded", most_held_bytes_};
         return std::move(made_);
     }
 
@@ -63,8 +66,12 @@ private:
         held_bytes_ += comes ? at.bytes : 0;
         held_bytes_ -= goes ? std::min(at.bytes, held_bytes_) : 0;
         most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
-        if (at.kind == event_kind::allocate && held_by_.empty() && at.source < from_.sources.size())
-            held_by_ = from_.sources[at.source].name.c_str();
+        if (at.kind == event_kind::allocate && at.source != last_source_ && at.source < from_.sources.size()) {
+            last_source_ = at.source;
+            std::string const name = from_.sources[at.source].name.c_str();
+            if (std::find(pools_.begin(), pools_.end(), name) == pools_.end())
+                pools_.push_back(name);
+        }
     }
     void begin(weir::trace::event const& at) {
         std::uint8_t const stream = stream_of(at);
@@ -109,15 +116,25 @@ private:
         return found->second;
     }
 
+    // 'frames', '2 pools'.
+    std::string pools_text() const {
+        return pools_.size() > 1 ? count_text(pools_.size(), "pool") : pools_.empty() ? "" : pools_.front();
+    }
+
     std::string remark() const {
         std::string said = remark_;
-        auto const add = [&said](std::uint64_t count, char const* what) {
+        auto const add = [&said](std::uint64_t count, char const* one, char const* several) {
             if (count != 0)
-                said += (said.empty() ? "" : "; ") + std::to_string(count) + what;
+                said += (said.empty() ? "" : "; ") + count_text(count, one, several);
         };
-        add(from_.lost, " events were lost before they could be written (flush more often, or give the recorder more room)");
-        add(from_.unknown, " events are of kinds that this weir does not know");
-        add(unknown_frees_, " frees are of blocks whose allocation is not in the recording");
+        add(from_.lost, "event was lost before it could be written (flush more often, or give the recorder more room)",
+            "events were lost before they could be written (flush more often, or give the recorder more room)");
+        add(from_.unknown, "event is of a kind that this weir does not know", "events are of kinds that this weir does not know");
+        add(unknown_frees_, "free is of a block whose allocation is not in the recording",
+            "frees are of blocks whose allocation is not in the recording");
+        if (pools_.size() > 1)
+            said += (said.empty() ? "" : "; ") + ("the blocks of " + pools_text()) + " are replayed together, through one: '" + pools_[0] +
+                    "', '" + pools_[1] + (pools_.size() > 2 ? "', ..." : "'");
         return said;
     }
 
@@ -132,7 +149,8 @@ private:
     std::uint64_t unknown_frees_ = 0;
     std::uint64_t held_bytes_ = 0, most_held_bytes_ = 0;
     bool lacks_chunks_ = false;
-    std::string held_by_;
+    std::vector<std::string> pools_;
+    std::uint64_t last_source_ = UINT64_MAX;
 };
 
 } // namespace

@@ -50,8 +50,8 @@ double overhead(trace const& trace, result const& result) {
 
 std::string as_table(comparison const& comparison, device_facts const& device) {
     trace const& what = *comparison.what;
-    std::string const head = printable(what.name) + ": " + with_commas(what.events.size()) + " events on " +
-                             std::to_string(what.streams) + (what.streams == 1 ? " stream, " : " streams, ") +
+    std::string const head = printable(what.name) + ": " + count_text(what.events.size(), "event") + " on " +
+                             count_text(what.streams, "stream") + ", " +
                              in_bytes(what.peak_requested_bytes) + " requested at the peak; on " +
                              device.name + "\n\n";
     std::vector<row> rows{
@@ -75,14 +75,14 @@ std::string holders_text(trace const& what) {
     std::string out;
     for (std::size_t i = 0; i < all.sites.size() && i < enough; ++i) {
         holder const& each = all.sites[i];
-        out += "  at the peak " + in_bytes(each.bytes) + " (" + all.part(each) + ") in " + with_commas(each.blocks) +
-               (each.blocks == 1 ? " block" : " blocks") + " held by " + printable(each.site) + '\n';
+        out += "  at the peak " + in_bytes(each.bytes) + " (" + all.part(each) + ") in " + count_text(each.blocks, "block") + " held by " + printable(each.site) + '\n';
     }
     return out;
 }
 
 std::string footnotes(run_options const& options) {
     std::string out =
+        "peak: the most at any one moment; what the program requested had its own, and so has what each pool reserved\n"
         "reserved: bytes held from the driver in its pages of 2 MiB (requests below 2 MiB share pages, and "
         "are\n"
         "  counted as if packed without a hole; driver_pool: what CUDA says that its pool holds)\n"

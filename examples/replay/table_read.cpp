@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "program.hpp"
+#include "text.hpp"
 #include "trace.hpp"
 #include <algorithm>
 #include <charconv>
@@ -145,7 +146,7 @@ program read_rmm_log(std::string_view text, std::string const& path) {
     while (rows.next(fields)) {
         if (fields.size() < names.size()) {
             if (rows.is_whole())
-                rows.refuse("the row has " + std::to_string(fields.size()) + " fields, and the first line names " +
+                rows.refuse("the row has " + count_text(fields.size(), "field") + ", and the first line names " +
                             std::to_string(names.size()) + "; correct the line");
             remark = "the last line was cut off, and is left out";
             break;
@@ -205,7 +206,7 @@ program read_lifetimes(std::string_view text, std::string const& path) {
     std::uint64_t blocks = 0, sum = 0;
     while (rows.next(fields)) {
         if (fields.size() < names.size())
-            rows.refuse("the row has " + std::to_string(fields.size()) + " fields, and the first line names " +
+            rows.refuse("the row has " + count_text(fields.size(), "field") + ", and the first line names " +
                         std::to_string(names.size()) + "; correct the line, or copy the file again if it was cut");
         std::uint64_t const begin = rows.number(fields[lower], "lower"), end = rows.number(fields[upper], "upper"),
                             bytes = rows.number(fields[size], "size");

@@ -19,6 +19,10 @@ std::string with_commas(std::uint64_t number) {
     return text;
 }
 
+std::string count_text(std::uint64_t count, std::string const& one, std::string const& several) {
+    return with_commas(count) + ' ' + (count == 1 ? one : several.empty() ? one + 's' : several);
+}
+
 std::string with_digits(double number, int digits) {
     std::array<char, 64> buffer;
     int const length = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, number);

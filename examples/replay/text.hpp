@@ -13,6 +13,9 @@ namespace replay {
 /// 16836 as '16,836'.
 std::string with_commas(std::uint64_t number);
 
+/// '1 pool', '16,836 pools'; `several`, where an 's' does not do: '1 call that waits', '2 calls that wait'.
+std::string count_text(std::uint64_t count, std::string const& one, std::string const& several = "");
+
 /// 670425096 as '639.4 MiB'.
 std::string in_bytes(std::uint64_t bytes);
 

@@ -4,6 +4,7 @@
 #include "json.hpp"
 #include "pickle.hpp"
 #include "recorded_trace.hpp"
+#include "text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -133,8 +134,7 @@ private:
             rest.remove_prefix(comma + 1);
         }
         if (++count != columns)
-            refuse("the row " + quoted(line_) + " has " + std::to_string(count) +
-                   (count == 1 ? " field" : " fields") + " and not the 5 of '" + std::string(header) +
+            refuse("the row " + quoted(line_) + " has " + count_text(count, "field") + " and not the 5 of '" + std::string(header) +
                    "'; correct the line, or copy the file again if it was cut");
         if (field[op] != "a" && field[op] != "f")
             refuse("op is " + quoted(field[op]) +

@@ -99,8 +99,8 @@ std::string against(result const& subject, std::vector<result const*> const& oth
         return "No other pool is ahead of " + name + " in everything" + said +
                (behind.empty() ? "" : "; " + is_or_are(behind, "better in nothing"));
     return "No other pool is better than " + name + " in anything: it holds " + with_digits(overhead(what, subject), 3) +
-           " \u00d7 what was requested, and makes " + with_commas(subject.waiting_calls) + " calls that wait in " +
-           with_commas(subject.operations) + " operations";
+           " \u00d7 what was requested, and makes " + count_text(subject.waiting_calls, "call that waits", "calls that wait") + " in " +
+           count_text(subject.operations, "operation");
 }
 
 } // namespace
@@ -112,8 +112,8 @@ std::string point_of(comparison const& comparison) {
     auto const said = [&](result const& r) {
         std::string const times = std::string(r.pool->name) + ": " + with_digits(overhead(what, r), 2) + " \u00d7";
         if (r.failures != 0)
-            return times + ", but it refused " + with_commas(r.failures) + " allocations";
-        return times + (r.waiting_calls == 0 ? " and never waits" : ", but " + with_commas(r.waiting_calls) + " calls that wait");
+            return times + ", but it refused " + count_text(r.failures, "allocation");
+        return times + (r.waiting_calls == 0 ? " and never waits" : ", but " + count_text(r.waiting_calls, "call that waits", "calls that wait"));
     };
     result const* const subject = subject_of(comparison.results);
     if (subject)
@@ -146,7 +146,7 @@ std::string verdict(comparison const& comparison, bool is_simulated) {
         return "No pool of weir\u2019s was asked, so none is compared.";
     std::string const name(subject->pool->name);
     if (subject->failures != 0)
-        return name + " refused " + with_commas(subject->failures) + " allocations here, " +
+        return name + " refused " + count_text(subject->failures, "allocation") + " here, " +
                (served.empty() ? "and no other pool that was asked served them all." : "and " + listed(served) + " none.");
     names left_out;
     if (!refused.empty())

@@ -5,6 +5,7 @@
 //
 // Nothing in it is trusted: what cannot be used is a sentence, and nobody waits for a process that may be gone.
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <system_error>
 #include <unistd.h>
 #include <vector>
+#include <weir/base/text.hpp>
 #include <weir/base/threads/atomic.hpp>
 #include <weir/base/usage.hpp>
 #include <weir/trace/board_layout.hpp>
@@ -41,15 +43,28 @@ struct pool_sample {
     std::vector<weir::base::stream_usage> streams;
 };
 
+/// The bytes of the character at `at`, in UTF-8; 0: there is none that a terminal shows.
+inline std::size_t shown_bytes(std::string const& said, std::size_t at) {
+    auto const byte = [&](std::size_t i) { return i < said.size() ? static_cast<unsigned char>(said[i]) : 0u; };
+    unsigned const first = byte(at);
+    if (first < 0x80)
+        return first >= ' ' && first != 0x7f ? 1 : 0;
+    std::size_t const size = first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+    for (std::size_t i = 1; i < size; ++i)
+        if ((byte(at + i) & 0xc0) != 0x80)
+            return 0;
+    return first == 0xc2 && byte(at + 1) < 0xa0 ? 0 : size; // those are control characters, too
+}
+
 /// The characters up to the zero, fit for a terminal.
 template <std::size_t Size>
 std::string printable(char const (&characters)[Size]) {
     std::string said(characters, ::strnlen(characters, Size));
-    for (std::size_t at = 0; at != said.size(); ++at) {
-        auto const each = static_cast<unsigned char>(said[at]);
-        bool const is_c1 = each >= 0x80 && each < 0xa0 && at != 0 && said[at - 1] == '\xc2'; // in UTF-8 two bytes
-        if (each < ' ' || each == 0x7f || is_c1)
+    for (std::size_t at = 0; at < said.size();) {
+        std::size_t const size = shown_bytes(said, at);
+        if (size == 0)
             said[at] = '?';
+        at += size == 0 ? 1 : size;
     }
     return said;
 }
@@ -103,7 +118,13 @@ public:
     std::uint32_t pools_without_place() const {
         return layout_->head.pools_without_place.load(weir::base::memory_order_relaxed);
     }
-    bool is_alive() const { return weir::trace::detail::process_start(process()) == layout_->head.process_start; }
+    std::string without_place_text() const {
+        return std::string(weir::base::count_text(pools_without_place(), " pool")) + " for which the board has no place";
+    }
+    bool is_alive() const {
+        std::uint64_t const start = layout_->head.process_start;
+        return start != 0 && weir::trace::detail::process_start(process()) == start;
+    }
     /// Of a process that has ended, and could not take its board away.
     std::string ended_text() const {
         return "the process " + std::to_string(process()) + " ('" + name() + "') has ended and left its board behind: rm /dev/shm/" +
@@ -194,14 +215,47 @@ private:
     weir::trace::board_layout* layout_ = nullptr;
 };
 
-/// The segments on this machine that bear a board's name; of `process` alone, unless that is empty.
+/// The segments on this machine that bear a board's name; of `process` alone, unless that is empty. Others have names there that
+/// they chose: what no board has in its name is left out, so that a terminal or a shell finds nothing to obey.
 inline std::vector<std::string> segments(std::string const& process = "") {
     std::string const prefix = weir::trace::board_prefix + (process.empty() ? process : process + ".");
     std::vector<std::string> found;
     std::error_code none;
     for (auto const& each : std::filesystem::directory_iterator("/dev/shm", none))
-        if (each.path().filename().string().compare(0, prefix.size(), prefix) == 0)
-            found.push_back(each.path().filename().string());
+        if (std::string const name = each.path().filename().string();
+            name.compare(0, prefix.size(), prefix) == 0 &&
+            name.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz.") == std::string::npos)
+            found.push_back(name);
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+/// The segment that a process's number, the name of a board or that of its segment stands for. Throws unusable.
+inline std::string segment_of(std::string const& given) {
+    auto const only = [&](std::vector<std::string> const& all, std::string const& whose) {
+        if (all.size() > 1)
+            throw unusable(whose + "; name one by the last column of the list: " + all[0] + ", " + all[1] + (all.size() > 2 ? ", ..." : ""));
+        return all.empty() ? std::string() : all[0];
+    };
+    bool const is_number = given.find_first_not_of("0123456789") == std::string::npos;
+    if (std::string const found = is_number ? only(segments(given), "process " + given + " has several boards") : ""; !found.empty())
+        return found;
+    if (given.compare(0, sizeof weir::trace::board_prefix - 1, weir::trace::board_prefix) == 0 && given.find('/') == std::string::npos)
+        return given;
+    std::vector<std::string> living, dead;
+    std::string unread; // why the first one was not looked at
+    for (std::string const& each : segments())
+        try {
+            board_view const board(each);
+            if (board.name() == given)
+                (board.is_alive() ? living : dead).push_back(each);
+        } catch (unusable const& error) {
+            unread = unread.empty() ? error.what() : unread;
+        }
+    std::string const found = only(living.empty() ? dead : living, "several boards are called '" + given + "'");
+    if (found.empty())
+        throw unusable((is_number ? "process " + given + " has no board here, and none is called so" : "no board here is called '" + given + "'") +
+                       "; 'weir_top' alone lists those that there are" + (unread.empty() ? "" : " (not all could be read: " + unread + ")"));
     return found;
 }
 

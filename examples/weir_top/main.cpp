@@ -4,6 +4,7 @@
 //
 //     weir_top                        the boards of running programs
 //     weir_top 1234                   the program of process 1234, until 'q'; 'd' asks for a dump
+//     weir_top server                 the program whose board has that name
 //     weir_top --once 1234            a table, for logs
 //     weir_top --dump now.weir 1234   a dump: a recording if the program records, else its pools' reports
 //
@@ -18,6 +19,7 @@
 #include "table.hpp"
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -42,26 +44,14 @@ int list() {
         try {
             board_view const board(each);
             if (board.is_alive())
-                std::printf("%-10llu %-30s %zu pools  %s\n", static_cast<unsigned long long>(board.process()), board.name().c_str(),
-                            board.read().size() + board.pools_without_place(), each.c_str());
+                std::printf("%-10llu %-30s %s  %s\n", static_cast<unsigned long long>(board.process()), board.name().c_str(),
+                            weir::base::count_text(board.read().size() + board.pools_without_place(), " pool").c_str(), each.c_str());
             else
                 std::printf("weir_top: %s\n", board.ended_text().c_str());
         } catch (unusable const& error) {
             std::printf("weir_top: %s\n", error.what());
         }
     return success;
-}
-
-/// The segment that a process's number, or a segment's own name, stands for.
-std::string segment_of(std::string const& given) {
-    if (given.find_first_not_of("0123456789") != std::string::npos)
-        return given;
-    std::vector<std::string> const all = segments(given);
-    if (all.empty())
-        throw unusable("process " + given + " has no board here; 'weir_top' alone lists those that have one");
-    if (all.size() > 1)
-        throw unusable("process " + given + " has several boards; name one: " + all[0] + ", " + all[1]);
-    return all[0];
 }
 
 // Whether `is_so` came true while the program lives and patience lasts.
@@ -98,7 +88,7 @@ int print_once(board_view& board, milliseconds every) {
     for (std::string const& line : rows.lines(20))
         std::puts(line.c_str());
     if (board.pools_without_place() != 0)
-        std::printf("and %u pools for which the board has no place\n", static_cast<unsigned>(board.pools_without_place()));
+        std::printf("and %s\n", board.without_place_text().c_str());
     if (!board.is_alive())
         throw unusable(board.ended_text());
     if (!all)
@@ -126,13 +116,20 @@ int dump(board_view& board, std::string const& path) {
     return written ? success : failed;
 }
 
+// Somebody made the segment shorter while it is looked at: its memory is not there any more.
+void tell_of_a_cut_segment(int) {
+    static char const said[] = "weir_top: the board was cut off while it was read; its program cannot be watched any more\n";
+    close_screen();
+    ::_exit(::write(STDERR_FILENO, said, sizeof said - 1) > 0 ? cannot_be_used : failed);
+}
+
 int run(int argc, char** argv) {
     std::string given, path;
     double seconds = 1;
     bool once = false;
     CLI::App app{"Looks into the pools of a running program: rows by pool and stream, rates, peaks, history, and a dump for later.",
                  "weir_top"};
-    app.add_option("BOARD", given, "A process's number or a board's name; without it all boards are listed");
+    app.add_option("BOARD", given, "A process's number, or a board's name as the list shows it; without it all boards are listed");
     app.add_flag("--once", once, "Print a table and end, as it also does where the output is no terminal");
     app.add_option("--dump", path, "Have the program write a dump there: a recording if it records, else its pools' reports");
     app.add_option("--every", seconds, "Seconds between two looks (1)")->check(CLI::Range(0.01, 3600.0));
@@ -157,6 +154,7 @@ int run(int argc, char** argv) {
 } // namespace weir_top
 
 int main(int argc, char** argv) {
+    std::signal(SIGBUS, weir_top::tell_of_a_cut_segment);
     try {
         return weir_top::run(argc, argv);
     } catch (weir_top::unusable const& error) {

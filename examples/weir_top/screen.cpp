@@ -11,6 +11,7 @@ namespace weir_top {
 std::string show(board_view&, std::chrono::milliseconds) {
     throw unusable("this weir_top was built without ncurses (Debian: libncurses-dev); '--once' needs none");
 }
+void close_screen() {}
 
 } // namespace weir_top
 
@@ -52,6 +53,11 @@ std::string dump_text(board_view& board, std::string const& path) {
 
 } // namespace
 
+void close_screen() {
+    if (stdscr && !isendwin())
+        endwin();
+}
+
 std::string show(board_view& board, std::chrono::milliseconds every) {
     terminal const shown(every);
     table rows;
@@ -77,7 +83,7 @@ std::string show(board_view& board, std::chrono::milliseconds every) {
             attroff(A_BOLD);
         }
         if (board.pools_without_place() != 0)
-            mvprintw(y, 0, "and %u pools for which the board has no place", static_cast<unsigned>(board.pools_without_place()));
+            mvprintw(y, 0, "and %s", board.without_place_text().c_str());
         refresh();
         int const key = getch(); // or nothing for so long as 'every'
         if (key == 'q')

@@ -3,7 +3,9 @@
 #include "table.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <weir/base/memory_report.hpp>
 #include <weir/base/text.hpp>
 
@@ -26,7 +28,8 @@ std::string rate_text(double rate) {
 }
 
 std::string rate_bytes_text(double rate) {
-    return rate < 0 ? "-" : std::string(weir::base::bytes_text(static_cast<std::size_t>(rate)));
+    constexpr double most = 1e19; // of a size_t
+    return rate < 0 ? "-" : std::string(weir::base::bytes_text(static_cast<std::size_t>(std::min(rate, most))));
 }
 
 std::string stream_text(std::uint64_t stream) {
@@ -51,14 +54,22 @@ double grown(std::uint64_t before, std::uint64_t now, double seconds) {
     return static_cast<double>(now - before) / seconds;
 }
 
+// So many characters wide; below zero: it begins on the left, and is cut off on the right.
+std::string fitted(std::string const& text, int width) {
+    auto const most = static_cast<std::size_t>(std::abs(width));
+    std::size_t size = 0, characters = 0;
+    for (; size < text.size() && (width > 0 || characters < most); ++characters)
+        size += std::max<std::size_t>(shown_bytes(text, size), 1);
+    std::string const blanks(most - std::min(most, characters), ' ');
+    return width > 0 ? blanks + text : text.substr(0, size) + blanks;
+}
+
 std::string row(std::vector<std::string> const& cells) {
     constexpr int widths[] = {-30, 11, 11, 11, 11, 11, 8, 9, 9, 11, 8};
     std::string line;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-        char cell[128];
-        if (i < sizeof widths / sizeof *widths)
-            std::snprintf(cell, sizeof cell, "%s%*.*s", i == 0 ? "" : " ", widths[i], i == 0 ? 30 : 100, cells[i].c_str());
-        line += i < sizeof widths / sizeof *widths ? std::string(cell) : " " + cells[i];
+        bool const is_cell = i < sizeof widths / sizeof *widths;
+        line += (i == 0 ? "" : " ") + (is_cell ? fitted(cells[i], widths[i]) : cells[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line;
@@ -84,7 +95,7 @@ std::string short_number(double value) {
     for (; value >= 1000 && unit < 6; value /= 1000)
         ++unit;
     char said[32];
-    bool const is_whole = value == static_cast<double>(static_cast<int>(value));
+    bool const is_whole = value == std::floor(value);
     int const digits = is_whole || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     std::snprintf(said, sizeof said, "%.*f%s", digits, value, units[unit]);
     return said;

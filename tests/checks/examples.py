@@ -137,7 +137,7 @@ def living(place):
     watched = subprocess.Popen([folder / "29_watch", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         for _ in range(600):
-            row = re.search(rf"^{watched.pid} +29_watch +1 pools +(weir\.\S+)$", top().output, flags=re.M)
+            row = re.search(rf"^{watched.pid} +29_watch +1 pool +(weir\.\S+)$", top().output, flags=re.M)
             if row or watched.poll() is not None:
                 break
             time.sleep(0.1)

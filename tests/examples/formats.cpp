@@ -134,7 +134,7 @@ TEST_CASE("formats: a snapshot of PyTorch's is what was there at first, and what
     CHECK(t.name == "snap");
     // Block 0 lay at 4608 and was freed; block 1 is live from before the history to the end.
     CHECK(in_short(t) == "a0+300@0 a1+1024@0 f0@0 a2+100@1");
-    CHECK(t.remark == "1 events are of kinds that this weir does not know");
+    CHECK(t.remark == "1 event is of a kind that this weir does not know");
     CHECK(t.microseconds.back() == 10);
     REQUIRE(t.of != nullptr);
     event const& last = t.of->what.events.end()[-1];
@@ -242,7 +242,7 @@ TEST_CASE("formats: RMM's log") {
     CHECK(t.name == "rmm");
     CHECK(in_short(t) == "a0+1000@0 a1+300@1 f0@0");
     CHECK(t.microseconds == std::vector<std::uint64_t>{0, 30, 40});
-    CHECK(t.remark == "1 events are of kinds that this weir does not know");
+    CHECK(t.remark == "1 event is of a kind that this weir does not know");
     CHECK(replay::parse_trace(log + "17,00:00:00:0", "rmm.log").remark.find("the last line was cut off, and is left out") == 0);
     CHECK(contains(complaint(log + "17,noon,free,0x0,5,0\n"), "in, line 7: Time is 'noon', which is no whole number"));
     CHECK(contains(complaint(log + "17,1:2,free,0x0,5,0\n"), "which is no time of the day"));

@@ -93,12 +93,32 @@ TEST_CASE("recorded_trace: what the recording lacks is made good, and told") {
         file_of({of(event_kind::free, 4096, 9), of(event_kind::allocate, 512, 100), of(event_kind::allocate, 512, 30),
                  of(static_cast<event_kind>(weir::trace::event_kinds), 0, 0), of(event_kind::free, 512, 30)}),
         "a.weir");
-    CHECK(t.remark == "1 events are of kinds that this weir does not know; 1 frees are of blocks whose allocation is not in the "
+    CHECK(t.remark == "1 event is of a kind that this weir does not know; 1 free is of a block whose allocation is not in the "
                       "recording");
     REQUIRE(t.events.size() == 4);
     CHECK(t.events[1].is_free);
     CHECK(t.events[1].bytes == 100);
     CHECK(t.peak_requested_bytes == 100);
+}
+
+TEST_CASE("recorded_trace: the blocks of several pools are replayed together, and that is told") {
+    replay::program_maker maker;
+    std::uint64_t address = 0;
+    for (char const* const pool : {"frames", "nodes", "frames", "labels"})
+        for (event_kind const kind : {event_kind::grow, event_kind::allocate}) {
+            event one;
+            one.kind = kind;
+            one.address = address += 512;
+            one.bytes = 512;
+            one.stream = maker.stream(7);
+            one.thread = maker.thread(1);
+            one.source = maker.source(pool, 0);
+            maker.add(one);
+        }
+    replay::trace const t = replay::trace_of(maker.made(), "a.weir");
+    CHECK(t.remark == "the blocks of 3 pools are replayed together, through one: 'frames', 'nodes', ...");
+    REQUIRE(t.held);
+    CHECK(t.held->who == "3 pools, as recorded");
 }
 
 TEST_CASE("recorded_trace: a file that was cut off is replayed as far as it goes") {

@@ -71,8 +71,29 @@ TEST_CASE("weir_top: pools that have not answered, and figures that are half wri
     CHECK(rows.lines(9)[1].find("the figures of the pool in place 0 are half written") == 0);
 }
 
+TEST_CASE("weir_top: a name is cut between characters, and what is no UTF-8 is not shown") {
+    weir_top::table rows;
+    pool_sample one = sample(1, 1, 0, 48, 1000);
+    std::strcpy(one.figures.name, "\x9b" "2J \xc2\x9b \xe2\x96\x88\xc3\xa9\xe2\x96 ");
+    for (int i = 0; i < 10; ++i)
+        std::strcat(one.figures.name, "\xe2\x96\x88"); // three bytes
+    std::strcat(one.figures.name, "\xf0\x9f\x98\x80\xff");
+    one.figures.device = pool_figures::unknown;
+    rows.add({one});
+    std::string blocks;
+    for (int i = 0; i < 10; ++i)
+        blocks += "\xe2\x96\x88";
+    CHECK(rows.lines(9)[1].find("?2J ?? \xe2\x96\x88\xc3\xa9?? " + blocks + "\xf0\x9f\x98\x80?") == 0);
+    one.figures.name[40] = '\0'; // in the midst of a character
+    one.answers = 2;
+    one.figures.taken_bytes = UINT64_MAX - 1;
+    one.figures.time_ns += 1; // whatever stands there
+    rows.add({one});
+    CHECK(rows.lines(9)[1].find(" EiB") != std::string::npos);
+}
+
 TEST_CASE("weir_top: numbers of a few characters") {
     for (auto const& [value, due] : {std::pair(0.0, "0"), std::pair(7.0, "7"), std::pair(7.25, "7.25"), std::pair(999.0, "999"),
-                                     std::pair(1000.0, "1k"), std::pair(12345.0, "12.3k"), std::pair(4.56e6, "4.56M")})
+                                     std::pair(1000.0, "1k"), std::pair(12345.0, "12.3k"), std::pair(4.56e6, "4.56M"), std::pair(2e30, "2000000000000E")})
         CHECK(weir_top::short_number(value) == due);
 }

@@ -225,6 +225,36 @@ TEST_CASE("nvtx: what a captured stream frees stays a region, and taken, until t
     });
 }
 
+TEST_CASE("nvtx: a block that a captured stream frees needs none of its streams, and is a region until its graph's work is over") {
+    support::every_schedule([] {
+        {
+            std::optional<nvtx::checked_device_pool> pool(std::in_place);
+            scoped_stream stream;
+            bool done = false;
+            void* const p = pool->allocate(stream, 1000);
+            cudaGraph_t graph = nullptr;
+            cudaGraphExec_t launched = nullptr;
+            {
+                scoped_stream ends_before;
+                pool->used_on(p, ends_before);
+                REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+                CHECK(cudaLaunchHostFunc(stream, &set, &done) == cudaSuccess);
+                pool->deallocate(stream, p, 1000);
+                REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+            }
+            REQUIRE(cudaGraphInstantiate(&launched, graph, 0) == cudaSuccess);
+            CHECK(cudaGraphLaunch(launched, stream) == cudaSuccess);
+            tool().on_region_ends = [&](std::uintptr_t) { CHECK(done); };
+            pool.reset();
+            CHECK(tool().regions.empty());
+            tool().on_region_ends = [](std::uintptr_t) {};
+            CHECK(cudaGraphExecDestroy(launched) == cudaSuccess);
+            CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+        }
+        tool().forget();
+    });
+}
+
 TEST_CASE("nvtx: whichever call of a free fails, the block stays a region only where CUDA says nothing of its stream") {
     struct state {
         scoped_stream own, other;

@@ -23,6 +23,7 @@
 #include <weir/trace/recording.hpp>
 #include <weir/trace/watch_board.hpp>
 
+using weir::trace::board_head;
 using weir::trace::board_layout;
 using weir::trace::board_pool;
 using weir::trace::dump_state;
@@ -221,6 +222,12 @@ TEST_CASE("watch_board: a dump is written by the program, and says what it is") 
             view.ask_dump(path);
             board.answer(&pool);
             CHECK(contents(path) == "all is well\npool 'fake' (before): 1 B in use in 0 blocks, 1 B reserved\n");
+            pool_figures endless; // somebody else wrote there
+            std::memset(&endless, 'x', sizeof endless);
+            other.place->figures.write(endless);
+            view.ask_dump(path);
+            board.answer(&pool);
+            CHECK(contents(path).find("pool '" + std::string(63, 'x') + "' (before)") != std::string::npos);
         }
         CHECK(view.dump_now() == dump_state::written);
         CHECK(view.dump_said() == "the report of 2 pools");
@@ -323,6 +330,45 @@ TEST_CASE("watch_board: who reads while it is written sees whole figures") {
     done = true;
     reader.join();
     CHECK_FALSE(mixed);
+}
+
+TEST_CASE("watch_board: a board goes by its process, its own name, or its segment's") {
+    std::string const process = std::to_string(::getpid()), once = "once " + process, twice = "twice " + process, gone = "gone " + process;
+    watch_board board(once.c_str()), other(twice.c_str()), again(twice.c_str());
+    auto const left_behind = [](crafted const& segment, std::string const& name) {
+        board_head& head = segment.layout().head;
+        std::memcpy(head.mark, weir::trace::board_mark, sizeof head.mark);
+        std::strcpy(head.name, name.c_str());
+        head.version = weir::trace::board_version;
+        head.process_start = 5;
+        head.is_ready.store(1, weir::base::memory_order_release);
+    };
+    crafted const dead("weir.0." + process + "a", sizeof(board_layout)), namesake("weir.0." + process + "b", sizeof(board_layout));
+    crafted const newer("weir.0." + process + "c", sizeof(board_layout)), commands("weir.0.\x1b[2J" + process, sizeof(board_layout));
+    left_behind(dead, gone);
+    left_behind(namesake, once);
+    left_behind(newer, gone);
+    left_behind(commands, gone);
+    newer.layout().head.version = 7;
+    CHECK(weir_top::segment_of(once) == segment_of(board)); // and not that of the dead one
+    CHECK(weir_top::segment_of(gone) == dead.name);
+    CHECK(weir_top::segment_of(segment_of(other)) == segment_of(other));
+    CHECK_FALSE(board_view(dead.name).is_alive());
+    dead.layout().head.process_start = 0;
+    CHECK_FALSE(board_view(dead.name).is_alive()); // as that of no process
+    struct {
+        std::string given, complaint;
+    } const cases[] = {
+        {process, "process " + process + " has several boards; name one by the last column of the list: weir." + process + "."},
+        {twice, "several boards are called '" + twice + "'; name one by"},
+        {"nobody " + process, "no board here is called 'nobody " + process + "'; 'weir_top' alone lists those that there are (not all could be read: "},
+        {"99999999999", "process 99999999999 has no board here, and none is called so; 'weir_top' alone lists"},
+    };
+    for (auto const& each : cases) {
+        CAPTURE(each.given);
+        std::string const said = support::sentence_of<weir_top::unusable>([&] { static_cast<void>(weir_top::segment_of(each.given)); });
+        CHECK(said.find(each.complaint) == 0);
+    }
 }
 
 TEST_CASE("watch_board: a process that is killed as it writes is told of, and nobody waits for it") {

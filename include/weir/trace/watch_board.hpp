@@ -226,6 +226,7 @@ private:
         pool_figures last;
         if (!each.place || !each.place->figures.read(last) || last.time_ns == 0)
             return "a pool that was not asked: it answers in its own allocations";
+        last.name[sizeof last.name - 1] = '\0'; // whoever may write there may have
         return text("pool '") + last.name + "' (before): " + base::bytes_text(last.in_use_bytes) + " in use in " +
                base::count_text(last.live_blocks, " block") + ", " + base::bytes_text(last.reserved_bytes) + " reserved";
     }

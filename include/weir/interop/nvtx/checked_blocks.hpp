@@ -11,8 +11,9 @@
 // invariant: a block is a region from its allocation until the last use that was enqueued before its free is over.
 // order:     'deallocate' waits on the host for its stream, and for the whole device if the block is used on others, too.
 // cost:      that wait; a lock, a look-up and the tool's own time a call; 'zone_bytes' a block.
-// not for:   programs that nobody checks. A block that a captured stream frees stays a region, and taken, until the pool ends;
-//            so must the streams that 'used_on' named for it.
+//            A block that a captured stream frees stays a region, and taken, until the pool ends, which waits for the device.
+//            The streams that 'used_on' named for it may end before.
+// not for:   programs that nobody checks.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <weir/base/live_blocks.hpp>
 #include <weir/base/text.hpp>
 #include <weir/base/threads/mutex.hpp>
+#include <weir/base/try_twice.hpp>
 #include <weir/contract/pool_slot.hpp>
 #include <weir/fwd.hpp>
 #include <weir/interop/nvtx/checked_memory.hpp>
@@ -51,8 +53,13 @@ public:
     template <class... Arguments, class = std::enable_if_t<wrapper::template makes_pool<Arguments...>>>
     explicit checked_blocks(checked_memory& memory, Arguments&&... arguments)
         : wrapper(std::in_place, std::forward<Arguments>(arguments)...), memory_(memory) {}
-    /// Blocks that are still handed out are no regions any more.
+    /// Blocks that are still handed out are no regions any more. Waits for the device if a captured stream freed one.
     ~checked_blocks() {
+        bool is_in_a_graph = false;
+        for (checked_block const& each : blocks_)
+            is_in_a_graph |= each.is_freed;
+        if (is_in_a_graph)
+            wait_for_all();
         blocks_.leave_after(0, [this](checked_block const& each) {
             memory_.leave_block(each.address);
             if (each.is_freed)
@@ -109,11 +116,11 @@ public:
     }
     using wrapper::deallocate;
 
-    // As the wrapped pool's, noted for the free.
+    // As the wrapped pool's, noted for the free, which waits for the device: the pool need not know the stream until then, and
+    // does not ask for it when it may have ended.
     template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
     void used_on(void* p, stream_ref stream) {
-        this->pool_.used_on(p, stream);
-        note_use(p);
+        last_used_on(p, stream);
     }
     template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
     void last_used_on(void* p, stream_ref stream) {
@@ -187,11 +194,9 @@ private:
             wait_for_all();
         }
     }
+    // If it fails twice, the device has failed: nothing runs there.
     void wait_for_all() noexcept {
-        try {
-            runtime::wait_for_device(this->pool_.device());
-        } catch (...) { // the device has failed: nothing runs there
-        }
+        static_cast<void>(base::try_twice([this] { return runtime::wait_for_device(this->pool_.device()), true; }));
     }
     void end_after(std::uint64_t entered) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
