@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Puts weir's headers and licence into the package as hatchling builds it."""
+"""Puts weir's headers and licence into the package as hatchling builds it, and what the search for advice is built of."""
 
 import pathlib
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-INSIDE = {"include/weir": "weir_plugin/include/weir", "LICENSE": "weir_plugin/include/LICENSE"}
+INSIDE = {"include/weir": "weir_plugin/include/weir", "LICENSE": "weir_plugin/include/LICENSE",
+          "examples/replay": "weir_plugin/include/replay", "tests/simulated_cuda": "weir_plugin/include/simulated_cuda"}
 
 
 class Headers(BuildHookInterface):

@@ -11,6 +11,7 @@ process of its own. WEIR_TORCH, an interpreter that has PyTorch with CUDA: with_
 """
 
 import ast
+import json
 import os
 import pathlib
 import re
@@ -24,7 +25,7 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tests/checks"), str(ROOT / "examples/python"), str(HERE / "stand_ins")]
-from workshop import BUILD, WARNINGS, close_with, cuda_include, run, say, tail  # noqa: E402
+from workshop import BUILD, WARNINGS, ccache, close_with, cuda_include, run, say, tail, turn  # noqa: E402
 
 FOLDER = BUILD / "python"
 SIMULATED = FOLDER / "libcudart.so"  # by this name the plug-in's build finds it among what the process has loaded
@@ -390,6 +391,90 @@ def case_use():
     refused(lambda: weir.state("cpu"), "cpu is no device", "'cuda:0'")
 
 
+# What stands for the program that looks for advice. 'then' has the peak, the mean, driver calls, calls that wait, and streams' waits.
+SEARCH = """#!/bin/sh
+[ -s "$1" ] && [ "$2" = device_pool ] || { printf 'refused\\tno allocations\\n'; exit 1; }
+printf 'pool\\tdevice_pool\\t17\\t104857600\\t52428800\\t10\\t5\\t3\\n'
+printf 'advice\\tlimit\\tweir::pool_options{}.limit(60 MiB), as fast\\t41943040\\t0\\t62914560\\t62914560\\t1\\t10\\t5\\t1\\n'
+printf 'advice\\trecipe\\tweir::compact_device_pool\\t31457280\\t0\\t0\\t73400320\\t1\\t1210\\t6\\t3\\n'
+printf "advice\\tpart_end\\ttrim() where 'step' ends\\t26214400\\t1\\t0\\t104857600\\t1\\t10\\t5\\t3\\n"
+printf 'tried\\tlimits\\nuntried\\tweir::frame_pool was not tried: %s\\n' "$3"
+"""
+
+
+def case_advice():
+    """weir_torch.advise: what it refuses, what it builds and how often, and what it says."""
+    weir = weir_torch()
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        os.environ["WEIR_CACHE"] = str(folder / "cache")
+        other, cut = folder / "other.weir", folder / "cut.weir"
+        other.write_text("no recording")
+        cut.write_bytes(b"\x89weir\r\n\x1a")
+        os.environ["CXX"] = "no-such-compiler"
+        refused(weir.advise, "nothing was recorded here", "weir_torch.record('run.weir')")
+        refused(lambda: weir.advise(folder / "gone.weir"), "gone.weir cannot be read (No such file", "weir_torch.record wrote")
+        refused(lambda: weir.advise(other), "other.weir is no recording of weir's", "replay --advice")
+        refused(lambda: weir.advise(cut, "pinned"), "no pool 'pinned'")
+        refused(lambda: weir.advise(cut, limit=5), "leaves no room")
+        refused(lambda: weir.advise(cut), "no compiler 'no-such-compiler' to build the search for advice", "install g++")
+        compiler, search = folder / "compiler", folder / "search"
+        search.write_text(SEARCH)
+        compiler.write_text(f'#!/bin/sh\necho "$@" >>{folder}/log\nwhile [ $# -gt 1 ]; do shift; done\ncp {search} "$1"\nchmod +x "$1"\n')
+        compiler.chmod(0o755)
+        os.environ["CXX"] = str(compiler)
+        refused(lambda: weir.advise(cut, "compact_device"), "no allocations")
+        found = weir.advise(cut, limit="128 MiB")
+        commands = (folder / "log").read_text().splitlines()
+        assert len(commands) == 14 and " -c " not in commands[-1], commands
+        assert [each.name for each in (folder / "cache").iterdir()] == [weir.weir_plugin.building.build_search().name]
+        assert len(found) == 3 and found[0].kind == "limit" and found[0].saved_bytes == 40 * MIB and found[0].stream_waits == -2
+        assert str(found) == ("device_pool holds 100.0 MiB at the peak and 50.0 MiB on average; each change was tried, in 17 replays\n  "
+                              "saves 40.0 MiB at the peak (40.0 %), for no more calls or waits, 2 fewer waits of a stream for another: "
+                              "weir_torch.use(limit='60 MiB'), as fast\n  "
+                              "saves 30.0 MiB at the peak (30.0 %), for 1,200 more driver calls, 1 more calls that wait: "
+                              "weir_torch.use('compact_device_pool')\n  "
+                              "saves 25.0 MiB on average (50.0 %), for no more calls or waits: weir_torch.trim() where 'step' ends\n  "
+                              f"weir::frame_pool was not tried: {128 * MIB}"), str(found)
+        search.write_text("#!/bin/sh\nexit 9\n")
+        os.environ["CXX"] = f"{compiler} -DANOTHER"
+        refused(lambda: weir.advise(cut), "ended with 9 and no answer")
+
+
+def case_advice_of_the_last_recording():
+    """Which recording, pool and limit count where none is named."""
+    weir = weir_torch()
+    weir.weir_plugin.advise = lambda path, pool, limit: (os.path.getsize(path) > 100, os.path.basename(path), pool, limit)
+    assert weir.advise(__file__) == (True, "run.py", "device_pool", None)
+    weir.use(limit="64 MiB")
+    with tempfile.TemporaryDirectory() as place:
+        with weir.record(os.path.join(place, "one.weir")):
+            weir._plugin().allocate(MIB, 0, 0)
+            assert weir.advise() == (True, "one.weir", "device_pool", 64 * MIB), "it is not written, or 'use' does not count"
+        weir.record(os.path.join(place, "two.weir"))
+        weir.record(None)
+        assert weir.advise(limit="1G")[1:] == ("two.weir", "device_pool", "1G")
+        assert weir.advise(pool="compact_device", path="/dev/null")[1:] == ("null", "compact_device", 64 * MIB)
+
+
+def case_advice_is_built():
+    """The same with the real search."""
+    plugin = loaded().load("device_pool", None, "tested", weir_torch()._flags())
+    path = FOLDER / "advice.weir"
+    os.environ["CXX"] = " ".join([*ccache(), "g++"])
+    with plugin.record(path):
+        for number in range(8):
+            held = [(plugin.allocate(size * MIB, 0, 0), size * MIB) for size in (40, 3, 40 - 4 * number)]
+            for address, size in held:
+                plugin.deallocate(address, size, 0, 0)
+    found = weir_torch().weir_plugin.advise(path, "device")
+    assert found.pool == "device_pool" and found.peak_bytes >= 83 * MIB and found.replays > 5, found
+    assert {"limits", "weir::compact_device_pool"} <= set(found.tried), found.tried
+    assert any("handover::wait_first was not tried: the program has one stream" in each for each in found.untried), found
+    plugin.record(path).end()
+    refused(lambda: weir_torch().weir_plugin.advise(path, "device"), "has no allocations", "record the program again")
+
+
 def case_statistics():
     """What PyTorch makes memory_allocated and its like of; without `use` it is PyTorch's own."""
     weir = weir_torch()
@@ -474,7 +559,8 @@ def case_command_line():
     (none / "torch.py").write_text("raise ModuleNotFoundError('nothing', name='torch')\n")  # wherever this runs
     os.environ["PYTHONPATH"] = f"{none}:{ROOT / 'examples/python'}"
     for module, words, code, parts in (
-            ("weir_torch", ["--help"], 0, ["-m MODULE", "--limit SIZE", "build [--pool POOL]", "--shares"]),
+            ("weir_torch", ["--help"], 0, ["-m MODULE", "--limit SIZE", "build [--pool POOL]", "advise [--pool POOL]", "--shares"]),
+            ("weir_torch", ["advise", "/gone.weir"], 1, ["the recording /gone.weir cannot be read"]),
             ("weir_torch.compare", ["-h"], 0, ["--timeout SECONDS", "--allocators NAMES"]),
             ("weir_torch", ["-c", "pass"], 1, ["there is no PyTorch here"]),
             ("weir_torch", ["build"], 1, ["there is no PyTorch here"]),
@@ -487,13 +573,13 @@ def case_command_line():
     from weir_torch.__main__ import main
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         main(["build", "--pool", "device"])
-        for words in (["build", "x.py"], ["build", "--limit", "1G"]):
+        for words in (["build", "x.py"], ["build", "--limit", "1G"], ["advise"], ["advise", "a", "b"], ["advise", "--shares", "a"]):
             try:
                 main(words)
                 raise AssertionError(f"{words} was taken")
             except SystemExit as end:
                 assert end.code == 2, end
-    assert out.getvalue() == f"{weir.build()}\n" and err.getvalue().count("nothing else") == 2, (out.getvalue(), err.getvalue())
+    assert out.getvalue() == f"{weir.build()}\n" and err.getvalue().count("nothing else") == 5, (out.getvalue(), err.getvalue())
 
 
 def case_compare_words():
@@ -803,12 +889,35 @@ def case_wheel():
         inside = {path.relative_to(ours).as_posix() for path in ours.glob("weir_*/**/*")
                   if path.suffix in (".py", ".cpp", ".hpp", ".typed")}
         wanted = headers | inside | {"weir_plugin/include/LICENSE"}
+        replay, device = ROOT / "examples/replay", ROOT / "tests/simulated_cuda"
+        wanted |= {f"weir_plugin/include/replay/{path.relative_to(replay)}" for path in replay.rglob("*.[ch]pp")} | {
+            f"weir_plugin/include/simulated_cuda/{path.relative_to(device)}" for path in device.rglob("*.[ch]*")}
         assert wanted <= set(names[0]), wanted - set(names[0])
         zipfile.ZipFile(wheel).extractall(top / "installed")
         ask = (f"import ctypes, weir_plugin; ctypes.CDLL({str(SIMULATED)!r}); print(weir_plugin.weir_include()); "
-               f"print(weir_plugin.build('device', {flags!r}))")
+               f"print(weir_plugin.build('device', {flags!r})); b = weir_plugin.building; "
+               "print(b._beside_headers('replay', 'examples'), b._beside_headers('simulated_cuda', 'tests'))")
         done = run([sys.executable, "-c", ask], cwd="/", env={**os.environ, "PYTHONPATH": str(top / "installed")})
-        assert done.output == f"{(top / 'installed').resolve()}/weir_plugin/include\n{built}\n", (done.output, built)
+        own = f"{(top / 'installed').resolve()}/weir_plugin/include"
+        assert done.output == f"{own}\n{built}\n{own}/replay {own}/simulated_cuda\n", (done.output, built)
+
+
+def case_calls_that_were_cut_off():
+    """What PyTorch's calls answer where one ends the process, and then the clock does."""
+    import call_by_call
+    import workshop
+    call_by_call.NAMES[:], ended = ["a", "b", "c", "d", "e"], {"answer": None, "failed": call_by_call.ENDED}
+
+    def ran(words):
+        _, _, file, first, *_ = words
+        now = {"a": {"answer": 1}, "b": ended} if first == "a" else {"c": {"answer": 2}, "d": ended}
+        file.write_text(json.dumps(now))
+        return workshop.Ran(-11, "a fault") if first == "a" else workshop.Ran(None, "(ended after 9 s)")
+
+    with tempfile.TemporaryDirectory() as place:
+        found, left, complaint = call_by_call.answers(ran, "weir", pathlib.Path(place), [])
+    assert left == ["d", "e"] and complaint == "" and list(found) == ["a", "b", "c"], (found, left, complaint)
+    assert found["b"]["failed"] == call_by_call.ENDED + ":\na fault", found
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
@@ -852,6 +961,9 @@ def main():
         else:
             commands[name] = [program]
     commands |= {name: [sys.executable, __file__, "--in-this-process", name] for name in CASES}
+    if not wanted and turn(6):
+        del commands["advice_is_built"]
+        print("advice_is_built is left out: it compiles for a minute, on each sixth commit ('run.py advice_is_built')", flush=True)
     results += [result(name, command) for name, command in commands.items() if not wanted or name in wanted]
     if not wanted and os.environ.get("WEIR_TORCH"):
         import with_torch

@@ -17,12 +17,13 @@ import pathlib
 import threading
 from typing import Dict, Optional, Sequence, TypedDict, cast
 
+from .advice import Advice, Advices, advise
 from .building import build, cache_folder, cuda_flags, cuda_runtime, weir_include
 from .recordings import Path, Recording
 from .words import NO_LIMIT, POOLS, Error, OutOfMemory, Size, bytes_of, limit_of, pool_of
 
-__all__ = ["ALL_DEVICES", "Error", "FIGURES", "NO_LIMIT", "OutOfMemory", "POOLS", "Plugin", "Recording", "Size", "State", "build",
-           "bytes_of", "cache_folder", "cuda_flags", "cuda_runtime", "join", "limit_of", "load", "pool_of", "weir_include"]
+__all__ = ["ALL_DEVICES", "Advice", "Advices", "Error", "FIGURES", "NO_LIMIT", "OutOfMemory", "POOLS", "Plugin", "Recording", "Size", "State",
+           "advise", "build", "bytes_of", "cache_folder", "cuda_flags", "cuda_runtime", "join", "limit_of", "load", "pool_of", "weir_include"]
 
 ALL_DEVICES = -1
 

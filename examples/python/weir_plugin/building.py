@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds the plug-in for a pool, or compiles it.
+"""Finds the plug-in for a pool, and the program that looks for advice, or compiles them.
 
 What is looked for is named by what it is built for and of: the pool, PyTorch's version, CUDA's version, the sources, CXX. Which
 compiler there is and in which folders PyTorch and CUDA lie does not count, so that a plug-in which is built already needs no
@@ -8,6 +8,7 @@ compiler and no headers of CUDA.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import fcntl
@@ -22,7 +23,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from typing import Dict, Iterator, List, Sequence
+import tempfile
+from typing import Callable, Dict, Iterator, List, Sequence
 
 from .words import Error, pool_of
 
@@ -187,23 +189,93 @@ def build(pool: str = "device_pool", flags: Sequence[str] = ()) -> pathlib.Path:
     if os.environ.get("WEIR_PLUGIN"):
         return _named(os.environ["WEIR_PLUGIN"], wanted)
     include = weir_include()
-    compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    compiler = _compiler()
     name = _digest([wanted, compiler, version, platform.machine(), platform.libc_ver()], [include / "weir"])
     library = cache_folder() / f"{pool}-{name}.so"
     if library.exists():
         return library
-    if not shutil.which(compiler[0]):
-        raise Error(f"weir: there is no compiler '{compiler[0]}' to build the plug-in with; install g++, or set CXX to "
-                    "another, or build it elsewhere with 'python3 -m weir_torch build' and set WEIR_PLUGIN to its file")
+    _require(compiler, "the plug-in", "build it elsewhere with 'python3 -m weir_torch build' and set WEIR_PLUGIN to its file")
     command = [*compiler, "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
                f"-DWEIR_PLUGIN_POOL={pool}", f'-DWEIR_PLUGIN_BUILT_FOR="{wanted}"', f"-I{include}", *cuda_flags(runtime),
                str(HERE / "plugin.cpp"), str(HERE / "origin.cpp"), *flags, str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+    return _made_once(library, "the plug-in", f"compiling the plug-in for {wanted}, once, in about ten seconds",
+                      lambda fresh: _run([*command, "-o", str(fresh)], "the plug-in"))
+
+
+# What examples/replay/advice_search is made of beside its own file.
+_SEARCH = ("advice", "fits", "lives", "own_parts", "program", "recorded_trace", "runner", "text", "tried_pool", "weir_pools")
+
+
+def _beside_headers(name: str, above: str) -> pathlib.Path:
+    """A folder of C++ that an installed package has beside weir's headers, and weir's repository in the folder `above`."""
+    for place in (HERE / "include" / name, *(top / above / name for top in list(HERE.parents)[2:3])):
+        if place.exists():
+            return place.resolve()
+    raise Error(f"weir: there is no folder {name} around {HERE}, which the search for advice is built of; install the package "
+                "weir-torch, or use this folder where weir's repository has it")
+
+
+def build_search() -> pathlib.Path:
+    """The program that looks for advice, compiled if need be, which stderr then says. Blocks for up to a minute the first time. It
+    runs on weir's simulated device, and needs no GPU. Raises Error."""
+    include, replay, device = weir_include(), _beside_headers("replay", "examples"), _beside_headers("simulated_cuda", "tests")
+    runtime = cuda_runtime()
+    compiler, search = _compiler(), replay / "advice_search/main.cpp"
+    name = _digest([compiler, _checked_version(runtime), platform.machine(), platform.libc_ver()],
+                   [include / "weir", replay, device, device / "include"])
+    program = cache_folder() / f"advice-{name}"
+    if program.exists():
+        return program
+    _require(compiler, "the search for advice", "take the recording to another machine, and call weir_torch.advise there")
+    sources = [search, *(replay / f"{each}.cpp" for each in _SEARCH)]
+    command = [*compiler, "-std=c++17", "-O1", "-DNDEBUG", "-DWEIR_SIMULATED_CUDA=1", "-pthread", f"-I{include}", f"-I{replay}",
+               "-isystem", str(device / "include"), *cuda_flags(runtime)]
+
+    def make(fresh: pathlib.Path) -> None:
+        with tempfile.TemporaryDirectory(dir=fresh.parent) as place:
+            sources.extend(_units_of_device(device, pathlib.Path(place)))
+            objects = [f"{place}/{number}.o" for number in range(len(sources))]
+            with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
+                list(threads.map(lambda one: _run([*command, "-c", str(one[0]), "-o", one[1]], "the search for advice"),
+                                 zip(sources, objects)))
+            _run([*command, *objects, "-ldl", "-o", str(fresh)], "the search for advice")
+
+    return _made_once(program, "the search for advice", "compiling the search for advice, once, in up to a minute", make)
+
+
+def _units_of_device(device: pathlib.Path, place: pathlib.Path) -> List[pathlib.Path]:
+    """What is compiled for the simulated device: one file of nearly all, which takes a fifth of the time. CMake's list says which."""
+    listed = (device / "CMakeLists.txt").read_text().split("STATIC")[1].split(")")[0].split()
+    alone = "not_modelled.cpp"  # defines functions that the others declare otherwise
+    whole = place / "simulated_device.cpp"
+    whole.write_text("".join(f'#include "{device / each}"\n' for each in listed if each != alone))
+    return [whole, device / alone]
+
+
+def _compiler() -> List[str]:
+    return shlex.split(os.environ.get("CXX", "")) or ["g++"]
+
+
+def _require(compiler: List[str], what: str, otherwise: str) -> None:
+    if not shutil.which(compiler[0]):
+        raise Error(f"weir: there is no compiler '{compiler[0]}' to build {what} with; install g++, or set CXX to another, or "
+                    f"{otherwise}")
+
+
+def _made_once(library: pathlib.Path, what: str, telling: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """The library, which make(a name for it) makes if it is not there: as a whole or not at all, and in one process."""
+    fresh = library.with_suffix(f".{os.getpid()}")
     try:
         with _locked(library.with_suffix(".lock")):
             if not library.exists():
-                _compile(command, library, wanted)
+                print(f"weir: {telling}; it is kept in {library.parent}", file=sys.stderr, flush=True)
+                try:
+                    make(fresh)
+                    os.replace(fresh, library)
+                finally:
+                    fresh.unlink(missing_ok=True)
     except OSError as error:
-        raise Error(f"weir: the plug-in cannot be written to {library.parent} ({error.strerror}); set WEIR_CACHE to another "
+        raise Error(f"weir: {what} cannot be written to {library.parent} ({error.strerror}); set WEIR_CACHE to another "
                     "folder") from None
     return library
 
@@ -222,16 +294,8 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
                 path.unlink()  # whoever waits for it still finds the library, and so does who comes now
 
 
-def _compile(command: List[str], library: pathlib.Path, wanted: str) -> None:
-    """What comes out is there as a whole or not at all."""
-    print(f"weir: compiling the plug-in for {wanted}, once, in about ten seconds; it is kept in {library.parent}",
-          file=sys.stderr, flush=True)
-    fresh = library.with_suffix(f".{os.getpid()}")
-    try:
-        done = subprocess.run(command + ["-o", str(fresh)], capture_output=True, text=True, errors="replace")
-        if done.returncode != 0:
-            raise Error("weir: the plug-in was not compiled:\n" + "\n".join(done.stderr.splitlines()[:20]) +
-                        "\nThe command was:\n" + shlex.join(command))
-        os.replace(fresh, library)
-    finally:
-        fresh.unlink(missing_ok=True)
+def _run(command: List[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        raise Error(f"weir: {what} was not compiled:\n" + "\n".join(done.stderr.splitlines()[:20]) +
+                    "\nThe command was:\n" + shlex.join(command))

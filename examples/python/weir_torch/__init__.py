@@ -24,7 +24,7 @@ except ModuleNotFoundError as _error:  # 'python3 -m weir_torch --help' does wit
     torch = None  # type: ignore[assignment]
 
 import weir_plugin
-from weir_plugin import Error, Size, State, recordings
+from weir_plugin import Advices, Error, Size, State, recordings
 from weir_torch import allocator as _class
 from weir_torch import tags
 
@@ -42,7 +42,7 @@ SETTERS = {
 }
 
 _used: Any = None  # the plug-in that is PyTorch's allocator
-_recording: Optional[recordings.Recording] = None  # the one that 'record' began
+_recording: Optional[recordings.Recording] = None  # the one that 'record' began last
 
 
 def _flags() -> List[str]:
@@ -257,10 +257,28 @@ def record(path: Optional[recordings.Path], stacks: bool = True) -> Optional[rec
     if path is None:
         if _recording is not None:
             _recording.end()
-        _recording = None
         return None
     _recording = _plugin().record(path, stacks)
     return _recording
+
+
+def advise(path: Optional[recordings.Path] = None, pool: Optional[str] = None, limit: Size = None) -> Advices:
+    """What would have made the recorded program hold less: another pool, a limit, trim() where a scope ends, and what only C++
+    can do. Each change is replayed on the recording first, and what is told saves 2 % and 1 MiB at least. A list, whose members
+    have text, saved_bytes, and the price of it: driver_calls, waiting_calls, stream_waits more than now; print it.
+
+    path: a file of `record`; None: the last one of this process, up to now. pool, limit: what the program runs with; as `use`
+    was called, or 'device_pool' without a limit. No GPU is needed, and none used: it runs on weir's simulated device, for some
+    seconds and up to 36 replays; stderr shows how far it is. The first time it compiles for up to a minute. Raises Error."""
+    if path is None:
+        if _recording is None:
+            raise Error("weir: nothing was recorded here; call weir_torch.record('run.weir') before the part of the program that "
+                        "you ask about, or name a recording: weir_torch.advise('run.weir')")
+        _recording.flush()
+        path = _recording.path
+    if _used is not None:
+        pool, limit = pool or _used.pool, _used.limit if limit is None else limit
+    return weir_plugin.advise(path, pool or "device_pool", limit)
 
 
 def scope(name: str) -> ContextManager[None]:
