@@ -132,21 +132,34 @@ def simulated_device():
 
 
 def contract_tests():
-    """The installed suites pass the placement of examples/own_parts.md, an upstream and a pool, and not a placement with a mistake."""
-    block = re.search(r"```cpp\n((?:#include.*\n)+\n///[^\n]*\nclass first_fit .*?)```", (ROOT / "examples/own_parts.md").read_text(), re.S)[1]
+    """The installed suites pass the parts of examples/own_parts.md, an upstream and a pool, and not parts with a mistake."""
+    page = (ROOT / "examples/own_parts.md").read_text()
+    blocks = {name: next(block for block in re.findall(r"```cpp\n(.*?)```", page, re.S) if re.search(rf"^(class|struct) {name} ", block, re.M))
+              for name in ("first_fit", "at_end_of_step", "doubling")}
     prefix = install("prefix_for_parts")
     parts = PLACE / "contract_tests-parts"
     parts.mkdir(parents=True, exist_ok=True)
-    (parts / "first_fit.hpp").write_text("#pragma once\n" + block)
+
+    def written(mistakes):
+        for name, block in blocks.items():
+            was, mistake = mistakes.get(name, ("", ""))
+            if was not in block:
+                raise Refused(f"{name} has no '{was}' any more")
+            (parts / f"{name}.hpp").write_text("#pragma once\n#include <weir/weir.hpp>\n" + (block.replace(was, mistake) if was else block))
+
+    written({})
     settings = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DPARTS={parts}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wconversion -Werror"]
     said = step("run", [built("contract_tests", *settings) / "part_tests"])
     if not re.search(r"test cases: +[2-9]\d \| +\d+ passed \| +0 failed", said):
         raise Refused(f"not all suites ran:\n{tail(said)}")
-    (parts / "first_fit.hpp").write_text("#pragma once\n" + block.replace("chunks_.insert(begin);", ""))
+    written({"first_fit": ("chunks_.insert(begin);", ""), "at_end_of_step": ("freed_.push_back(block);", "placement_.give(block);"),
+             "doubling": ("needed_bytes > reserved_bytes ? needed_bytes : reserved_bytes", "needed_bytes + reserved_bytes")})
     step("build", ["cmake", "--build", PLACE / "contract_tests", "-j", "1"])
     done = run([PLACE / "contract_tests/part_tests"])
-    if done.code == 0 or "placement: blocks are apart, aligned and inside one chunk" not in done.output:
-        raise Refused(f"a block in two chunks is not seen:\n{tail(done.output)}")
+    for case in ("placement: blocks are apart, aligned and inside one chunk", "reuse contract: random use follows a model",
+                 "growth contract: no policy asks for less than is needed, or overflows"):
+        if done.code == 0 or case not in done.output:
+            raise Refused(f"a mistake is not seen by '{case}':\n{tail(done.output)}")
 
 
 def shown_by_gdb():
