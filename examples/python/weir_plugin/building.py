@@ -198,7 +198,7 @@ def build(pool: str = "device_pool", flags: Sequence[str] = ()) -> pathlib.Path:
     command = [*compiler, "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
                f"-DWEIR_PLUGIN_POOL={pool}", f'-DWEIR_PLUGIN_BUILT_FOR="{wanted}"', f"-I{include}", *cuda_flags(runtime),
                str(HERE / "plugin.cpp"), str(HERE / "origin.cpp"), *flags, str(runtime), f"-Wl,-rpath,{runtime.parent}"]
-    return _made_once(library, "the plug-in", f"compiling the plug-in for {wanted}, once, in about ten seconds",
+    return _made_once(library, "the plug-in", f"weir: compiling the plug-in for {wanted}, once, in about ten seconds",
                       lambda fresh: _run([*command, "-o", str(fresh)], "the plug-in"))
 
 
@@ -240,7 +240,7 @@ def build_search() -> pathlib.Path:
                                  zip(sources, objects)))
             _run([*command, *objects, "-ldl", "-o", str(fresh)], "the search for advice")
 
-    return _made_once(program, "the search for advice", "compiling the search for advice, once, in up to a minute", make)
+    return _made_once(program, "the search for advice", "weir: compiling the search for advice, once, in up to a minute", make)
 
 
 def _units_of_device(device: pathlib.Path, place: pathlib.Path) -> List[pathlib.Path]:
@@ -268,7 +268,7 @@ def _made_once(library: pathlib.Path, what: str, telling: str, make: Callable[[p
     try:
         with _locked(library.with_suffix(".lock")):
             if not library.exists():
-                print(f"weir: {telling}; it is kept in {library.parent}", file=sys.stderr, flush=True)
+                print(f"{telling}; it is kept in {library.parent}", file=sys.stderr, flush=True)
                 try:
                     make(fresh)
                     os.replace(fresh, library)
