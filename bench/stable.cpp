@@ -230,9 +230,9 @@ std::size_t most_that_lives(std::vector<change> const& all) {
     return most;
 }
 
-void owners(cudaStream_t stream) {
+void owners(cudaStream_t stream, std::size_t page, bool is_asked) {
     std::vector<change> const all = changes();
-    std::size_t const lives = most_that_lives(all), page = 2 * MiB;
+    std::size_t const lives = most_that_lives(all);
     std::size_t const limit = is_real ? lives / 100 * 102 : lives + 16 * page;
     auto const write = [&](void* data, std::size_t from, std::size_t to) {
         if (to > from)
@@ -282,9 +282,14 @@ void owners(cudaStream_t stream) {
         weir::synchronize(stream);
     });
     auto const of_living = [&](std::size_t bytes) { return static_cast<double>(bytes) / static_cast<double>(lives); };
-    print("owners: peak of stable vectors, of what lives", of_living(most_held), "", 1.02, true);
-    print("owners: peak of doubling vectors", of_living(doubling_held), "");
-    print("owners: time, of doubling vectors'", stable / doubling, "", 1, true);
+    if (is_asked) {
+        print("owners: peak of stable vectors, of what lives", of_living(most_held), "", 1.02, true);
+        print("owners: peak of doubling vectors", of_living(doubling_held), "");
+        print("owners: time, of doubling vectors'", stable / doubling, "", 1, true);
+    } else {
+        print("owners: peak, pages of " + std::to_string(page / MiB) + " MiB", of_living(most_held), "");
+        print("owners: time, pages of " + std::to_string(page / MiB) + " MiB", stable / doubling, "");
+    }
 }
 
 // Bytes a second of a plain copy to the device from page-locked memory.
@@ -331,6 +336,20 @@ void sleep(cudaStream_t stream) {
     print("restore, of the link", 100 * static_cast<double>(sleeping_bytes) / restored / link, "%", 90, false);
 }
 
+// The first time again, into a pool whose pages `threads` threads touch; weir::pinned_pool has 4.
+void first_sleep(cudaStream_t stream, unsigned threads) {
+    weir::recipes::pinned::parts keep(weir::upstream::registered_host{}.threads(threads));
+    page_pool pool(pages_of(16 * MiB));
+    weir::stable::sleep_group sleepers(keep);
+    stable_buffer weights(pool, stream, sleeping_bytes);
+    weights.append(sleeping_bytes);
+    weights.zero_async();
+    sleepers.join("weights", weights);
+    weir::synchronize(stream);
+    print("the first time, one buffer, " + std::to_string(threads) + " threads",
+          seconds_of([&] { sleepers.suspend("weights"); }), "s");
+}
+
 std::size_t free_bytes() {
     std::size_t now = 0, all = 0;
     check_cuda(cudaMemGetInfo(&now, &all), "cudaMemGetInfo");
@@ -373,8 +392,12 @@ int main() try {
     commit_ahead(stream, 64 * MiB);
     commit_ahead(stream, 2 * MiB);
     decode_loop(stream);
-    owners(stream);
+    owners(stream, 2 * MiB, true);
+    if (is_real)
+        owners(stream, 16 * MiB, false);
     sleep(stream);
+    first_sleep(stream, 4);
+    first_sleep(stream, 16);
     leak(stream);
     check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
     std::printf("%.0f s\n", seconds_since(begin));
