@@ -2,6 +2,7 @@
 
 // What every layer must do is in tests/contract/layer.cpp.
 
+#include <atomic>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <support/capture.hpp>
 #include <support/every_schedule.hpp>
 #include <support/standard_error.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 #include <weir/layer/poison.hpp>
@@ -215,6 +217,55 @@ TEST_CASE("poison: under random campaigns no fill meets a block that the pool ha
         CHECK(pool.check() == 0);
         pool.settle();
     });
+}
+
+TEST_CASE("poison: while one thread waits for a stream that is held back, others allocate, free and check") {
+    struct scene {
+        scoped_stream held_back, other;
+        poisoned pool{poison_options{}.held(3000)};
+        std::thread crew[2];
+        std::atomic<bool> is_done{false};
+        std::size_t live_blocks = 1; // when all was released
+        bool went_on = false;
+    };
+    // The simulated device runs it in the thread that waits for its stream.
+    auto const runs_in_the_wait = [](void* argument) {
+        scene& now = *static_cast<scene*>(argument);
+        now.crew[0] = std::thread([&now] {
+            void* const p = now.pool.allocate(now.other, 100);
+            now.pool.used_on(p, now.other);
+            now.pool.deallocate(now.other, p, 100);
+            now.pool.deallocate(now.other, now.pool.allocate(now.other, 100), 100);
+            CHECK(now.pool.check() == 0);
+            now.is_done = true;
+        });
+        for (int turn = 0; turn != 1'000'000 && !now.is_done; ++turn) // more, and it waits for this thread
+            std::this_thread::yield();
+        now.went_on = now.is_done;
+        now.crew[1] = std::thread([&now] {
+            now.pool.release_held(); // also what this thread took out
+            now.live_blocks = now.pool.state().live_blocks;
+        });
+    };
+    using waiting = void (*)(scene&);
+    waiting const all[] = {
+        [](scene& now) { CHECK(now.pool.check() == 0); },
+        [](scene& now) { CHECK(now.pool.release_held() >= 2000); },
+        [](scene& now) { now.pool.deallocate(now.other, now.pool.allocate(now.other, 2000), 2000); }, // more than may be held
+    };
+    for (waiting const& each : all) {
+        CAPTURE(&each - all);
+        simulated_cuda::world const world(simulated_cuda::config{}.late(), support::report_all);
+        scene now;
+        void* const p = now.pool.allocate(now.held_back, 2000);
+        check_cuda(cudaLaunchHostFunc(now.held_back, runs_in_the_wait, &now), "cudaLaunchHostFunc");
+        now.pool.deallocate(now.held_back, p, 2000);
+        each(now);
+        for (std::thread& one : now.crew)
+            one.join();
+        CHECK(now.went_on);
+        CHECK(now.live_blocks == 0);
+    }
 }
 
 TEST_CASE("poison: whatever call fails, no block is lost, or handed out under its fill") {

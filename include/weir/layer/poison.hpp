@@ -12,7 +12,8 @@
 //     // ... the program
 //     pool.check(); // a sentence on stderr for each freed block that was written to
 //
-// invariant: a held block belongs to nobody; its event is behind its fill. The pool sees its free once that is reached.
+// invariant: a held block belongs to nobody; its event is behind its fill. The pool sees its free once that is reached. Who
+//            waits for that has no lock: it has taken the block out, and other threads allocate and free meanwhile.
 // order:     the fill of a block comes before the work that uses it, and the fill at its free behind the work of its stream.
 //            A block that was used on other streams, too, or that a captured stream frees, goes to the pool at once, unfilled.
 // cost:      two memsets for a block, an event for a free; 'held' bytes stay taken. 'check' copies all of them to the host.
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <sched.h>
 #include <type_traits>
 #include <utility>
 #include <weir/base/growing_array.hpp>
@@ -122,22 +124,26 @@ public:
     /// Looks at every freed block that is held. Says in a sentence on stderr which were written to (pool_options::on_violation
     /// may ask for std::abort), and returns how many. Waits for the work up to their frees. Throws cuda_error, std::bad_alloc.
     std::size_t check() {
-        base::lock_guard<base::mutex> const lock(mutex_);
         std::size_t damaged = 0;
-        for (std::size_t at = first_; at != held_.size(); ++at)
-            damaged += is_damaged(held_[at]);
+        held_block one;
+        for (std::size_t from = 0, end = now(entered_); take(one, from, end, 0); from = one.number + 1) {
+            bool found = false;
+            with_no_lock(one, [&] { found = is_damaged(one); });
+            damaged += found;
+            put_back(one);
+        }
         return damaged;
     }
-    /// Gives what is held to the pool, unchecked, and waits for the work up to the frees. Returns its bytes. Throws cuda_error.
+    /// Gives what is held to the pool, unchecked, and waits for the work up to the frees. Returns the bytes that the pool got
+    /// meanwhile, of this thread and of others. Throws cuda_error.
     std::size_t release_held() {
-        base::lock_guard<base::mutex> const lock(mutex_);
-        return release_down_to(0);
+        std::size_t const before = now(given_bytes_);
+        for (; release_down_to(0); sched_yield()) {
+        }
+        return now(given_bytes_) - before;
     }
     /// The bytes of freed blocks that are held back.
-    std::size_t held_bytes() const noexcept {
-        base::lock_guard<base::mutex> const lock(mutex_);
-        return held_bytes_;
-    }
+    std::size_t held_bytes() const noexcept { return now(held_bytes_); }
 
     // As the wrapped pool's; a block that is used elsewhere is not filled at its free, since that work may still use it.
     template <class P = pool_type, class = std::enable_if_t<contract::holds<contract::has_used_on, P, void*, stream_ref>>>
@@ -175,10 +181,13 @@ public:
     }
 
 private:
+    // Blocks are numbered as they come. One that a thread took out, or gave to the pool, keeps its place until it is the first.
     struct held_block {
         void* p = nullptr;
         std::size_t bytes = 0, alignment = 0;
         runtime::event filled{};
+        std::size_t number = 0;
+        enum { is_held, is_taken, is_given } state = is_held;
     };
     static constexpr std::size_t piece_bytes = 64 * KiB; // of what is looked at
 
@@ -196,43 +205,87 @@ private:
             return false;
         bool is_held = false; // what fails later is the waiting for others
         try {
-            base::lock_guard<base::mutex> const lock(mutex_);
-            held_.reserve_more(1);
             held_block one{p, bytes, alignment, runtime::event(this->pool_.device())};
             fill(stream, p, bytes, options_.freed());
             one.filled.record(stream.is_host() ? stream_ref(own_) : stream);
-            held_.push_back(std::move(one));
-            held_bytes_ += bytes;
+            enter(std::move(one));
             is_held = true;
             release_down_to(options_.held_bytes());
         } catch (...) { // the device failed, or the host has no memory
         }
         return is_held;
     }
-
-    std::size_t release_down_to(std::size_t most) {
-        std::size_t const before = held_bytes_;
-        while (held_bytes_ > most) {
-            held_[first_].filled.make_wait(own_);
-            synchronize(own_);
-            give_first();
-        }
-        return before - held_bytes_;
+    void enter(held_block one) {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        std::size_t const bytes = one.bytes;
+        one.number = entered_;
+        held_.push_back(std::move(one));
+        held_bytes_ += bytes;
+        ++entered_;
     }
-    void give_first() noexcept {
-        held_block const& oldest = held_[first_];
-        this->pool_.deallocate(on_host, oldest.p, oldest.bytes, oldest.alignment);
-        held_bytes_ -= oldest.bytes;
-        if (++first_ * 2 <= held_.size())
+
+    // Until no more than so many bytes are held that nobody has taken out. Whether another thread has one, or brought it back.
+    bool release_down_to(std::size_t most) {
+        for (held_block one; take(one, 0, SIZE_MAX, most); give(one))
+            with_no_lock(one, [&] { wait_for(one); });
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return taken_blocks_ != 0 || held_bytes_ > most;
+    }
+    // The first block from number `from` to before `end` is this thread's alone, if more than `most` bytes are held.
+    bool take(held_block& one, std::size_t from, std::size_t end, std::size_t most) {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        if (held_bytes_ <= most)
+            return false;
+        std::size_t const first = held_[0].number;
+        std::size_t at = from > first + first_ ? from - first : first_;
+        while (at < held_.size() && held_[at].state != held_block::is_held)
+            ++at;
+        if (at >= held_.size() || held_[at].number >= end)
+            return false;
+        one = std::move(held_[at]); // the place has its number still
+        held_[at].state = held_block::is_taken;
+        held_bytes_ -= one.bytes;
+        ++taken_blocks_;
+        return true;
+    }
+    // Does what may wait with a block that was taken out. If it throws, the block is held as before.
+    template <class Waiting>
+    void with_no_lock(held_block& one, Waiting const& waiting) {
+        try {
+            waiting();
+        } catch (...) {
+            put_back(one);
+            throw;
+        }
+    }
+    void put_back(held_block& one) noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        held_bytes_ += one.bytes;
+        --taken_blocks_;
+        held_[one.number - held_[0].number] = std::move(one);
+    }
+    void give(held_block& one) noexcept {
+        this->pool_.deallocate(on_host, one.p, one.bytes, one.alignment);
+        base::lock_guard<base::mutex> const lock(mutex_);
+        given_bytes_ += one.bytes;
+        --taken_blocks_;
+        held_[one.number - held_[0].number].state = held_block::is_given;
+        while (first_ != held_.size() && held_[first_].state == held_block::is_given)
+            ++first_;
+        if (first_ * 2 <= held_.size())
             return;
         for (std::size_t at = first_; at != held_.size(); ++at)
             held_[at - first_] = std::move(held_[at]);
         for (; first_ != 0; --first_)
             held_.pop_back();
     }
+    static void wait_for(held_block const& one) {
+        runtime::capture_mode_scope const relaxed;
+        one.filled.synchronize();
+    }
 
     bool is_damaged(held_block const& block) {
-        block.filled.make_wait(own_);
+        wait_for(block); // and not on own_, where others would wait behind it
         base::growing_array<unsigned char> seen;
         for (std::size_t at = 0; at < block.bytes; at += piece_bytes) {
             std::size_t const count = block.bytes - at < piece_bytes ? block.bytes - at : piece_bytes;
@@ -268,6 +321,10 @@ private:
         one.address = p;
         used_elsewhere_.enter(one);
     }
+    std::size_t now(std::size_t const& count) const noexcept {
+        base::lock_guard<base::mutex> const lock(mutex_);
+        return count;
+    }
     bool forget_use(void* p) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         base::numbered_block* const found = used_elsewhere_.find(p);
@@ -277,8 +334,8 @@ private:
     poison_options const options_;
     runtime::side_stream const own_{this->pool_.device()};
     mutable base::mutex mutex_;
-    base::growing_array<held_block> held_; // those before first_ are gone; the oldest first
-    std::size_t first_ = 0, held_bytes_ = 0;
+    base::growing_array<held_block> held_; // those before first_ were given; the oldest first
+    std::size_t first_ = 0, held_bytes_ = 0, given_bytes_ = 0, taken_blocks_ = 0, entered_ = 0;
     base::live_blocks<> used_elsewhere_;
 };
 
