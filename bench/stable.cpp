@@ -392,9 +392,9 @@ int main() try {
     commit_ahead(stream, 64 * MiB);
     commit_ahead(stream, 2 * MiB);
     decode_loop(stream);
-    owners(stream, 2 * MiB, true);
+    owners(stream, 16 * MiB, true); // the pool's own choice
     if (is_real)
-        owners(stream, 16 * MiB, false);
+        owners(stream, 2 * MiB, false);
     sleep(stream);
     first_sleep(stream, 4);
     first_sleep(stream, 16);

@@ -185,37 +185,6 @@ PROBE("the memory behind an address can be named, and mapped at another as well"
     CHECK(driver.unreserve(at, 4 * driver.step) == CUDA_SUCCESS);
 }
 
-PROBE("maps side by side are opened by one call, and parts of such a row are taken away by one call each") {
-    virtual_functions driver;
-    CUdeviceptr at = 0;
-    REQUIRE(driver.reserve(&at, 8 * driver.step, 0, 0, 0) == CUDA_SUCCESS);
-    auto* const memory = reinterpret_cast<char*>(at);
-    driver.map_fresh(at);
-    driver.map_fresh(at + driver.step);
-    REQUIRE(driver.set_access(at, 2 * driver.step, &driver.access, 1) == CUDA_SUCCESS);
-    CUDA_OK(cudaMemset(memory, 1, driver.step));
-    CUDA_OK(cudaMemset(memory + driver.step, 2, driver.step));
-    for (std::size_t i : {0u, 1u}) { // the same again, the other way round, and fresh memory behind
-        CUmemGenericAllocationHandle named{};
-        REQUIRE(driver.retain(&named, memory + i * driver.step) == CUDA_SUCCESS);
-        REQUIRE(driver.map(at + (5 - i) * driver.step, driver.step, 0, named, 0) == CUDA_SUCCESS);
-        REQUIRE(driver.release(named) == CUDA_SUCCESS);
-    }
-    driver.map_fresh(at + 6 * driver.step);
-    CHECK(driver.set_access(at + 4 * driver.step, 3 * driver.step, &driver.access, 1) == CUDA_SUCCESS);
-    CUDA_OK(cudaDeviceSynchronize());
-    CHECK(driver.unmap(at, 2 * driver.step) == CUDA_SUCCESS);
-    CHECK(first_byte(memory + 4 * driver.step) == 2);
-    CHECK(first_byte(memory + 5 * driver.step) == 1);
-    CUDA_OK(cudaMemset(memory + 4 * driver.step, 3, 3 * driver.step));
-    CUDA_OK(cudaDeviceSynchronize());
-    CHECK(first_byte(memory + 6 * driver.step) == 3);
-    CHECK(driver.unmap(at + 5 * driver.step, 2 * driver.step) == CUDA_SUCCESS);
-    CHECK(first_byte(memory + 4 * driver.step) == 3);
-    CHECK(driver.unmap(at + 4 * driver.step, driver.step) == CUDA_SUCCESS);
-    CHECK(driver.unreserve(at, 8 * driver.step) == CUDA_SUCCESS);
-}
-
 PROBE("memory tells as what it may be exported") {
     virtual_functions driver;
     for (CUmemAllocationHandleType const types : {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}) {

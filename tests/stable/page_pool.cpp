@@ -2,7 +2,6 @@
 
 // The pool's side: where pages are, who gets them, and what they cost. What a vector is to its user is in stable_vector.cpp.
 
-#include <array>
 #include <stable/scene.hpp>
 #include <weir/recipes/host_pool.hpp>
 
@@ -385,95 +384,6 @@ TEST_CASE("page_pool: a growth that fails takes no device's access to the pages 
             xs.resize(7 * ints);
             support::fill_from(1, xs.data(), 7 * page);
         }
-}
-
-TEST_CASE("page_pool: pages side by side are opened by one call, and leave and go back by one, however many they are") {
-    simulated_cuda::world const world(simulated_cuda::config{}.with_log(), support::report_all);
-    scoped_stream const s;
-    page_pool pool(small().limit(9 * page));
-    stable_vector<int> xs(pool, s, 8 * ints), ys(pool, s, 8 * ints);
-    using counts = std::array<std::size_t, 3>; // maps, opens, unmaps
-    auto const calls_in = [&](auto const& act) {
-        auto const now = [] { return counts{calls_of("cuMemMap"), calls_of("cuMemSetAccess"), calls_of("cuMemUnmap")}; };
-        counts const before = now();
-        act();
-        counts made = now();
-        for (std::size_t i = 0; i < made.size(); ++i)
-            made[i] -= before[i];
-        weir::synchronize(s);
-        return made;
-    };
-    CHECK(calls_in([&] { xs.append(8 * ints); }) == counts{8, 1, 0});
-    CHECK(calls_in([&] { xs.shrink(5 * ints); }) == counts{0, 0, 0});
-    CHECK(calls_in([&] { ys.append(5 * ints); }) == counts{5, 1, 1}); // all of these move
-    CHECK(calls_in([&] { ys.shrink(4 * ints); }) == counts{0, 0, 0});
-    CHECK(calls_in([&] { xs.append(5 * ints); }) == counts{5, 1, 1}); // four of these move, and one is made
-    xs.shrink(8 * ints);
-    weir::synchronize(s);
-    CHECK(calls_in([&] { CHECK(pool.trim(4 * page) == 5 * page); }) == counts{0, 0, 1});
-    CHECK(calls_in([&] { CHECK(pool.trim() == 3 * page); }) == counts{0, 0, 1});
-    simulated_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown); // of a row: then a page goes alone, and the rest
-    ys.reserve(5 * ints);
-    ys.shrink_to_fit();
-    weir::synchronize(s);
-    CHECK(pool.trim() == 4 * page);
-}
-
-namespace {
-// A vector that has one page, and of those behind it the fourth, which it gave back in a capture; three are free in a row of
-// another vector. So a growth by five pages has two rows, of pages that move and one that is made.
-struct crowd {
-    page_pool pool{small().limit(8 * page)};
-    scoped_stream s;
-    stable_vector<int> xs{pool, s, 8 * ints}, other{pool, s, 8 * ints};
-    cudaGraph_t graph = nullptr;
-
-    crowd() {
-        xs.append(counting(ints));
-        xs.append(5 * ints);
-        xs.shrink(ints);
-        check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        xs.shrink(ints);
-        check_cuda(cudaStreamEndCapture(s, &graph), "cudaStreamEndCapture");
-        xs.shrink(3 * ints);
-        weir::synchronize(s);
-        other.append(4 * ints);
-        write(s, other.data(), 4 * page);
-        other.shrink(3 * ints);
-        weir::synchronize(s);
-    }
-    crowd(crowd const&) = delete;
-    ~crowd() { static_cast<void>(cudaGraphDestroy(graph)); }
-
-    void grow() { xs.append(5 * ints); }
-    void check(support::struck const& fault) {
-        bool const has_grown = xs.size() == 6 * ints;
-        CHECK(xs.capacity() == xs.size());
-        CHECK(in_use(pool) == (has_grown ? 7 : 2));
-        CHECK((reserved(pool) <= (has_grown ? 7u : 6u) || fault.hit("cuMemUnmap") || !fault.threw));
-        if (!has_grown)
-            grow();
-        other.append(ints);
-        write(s, xs.data() + ints, 5 * page);
-        write(s, other.data() + ints, page);
-        CHECK(xs.element_sync(ints - 1) == static_cast<int>(ints) - 1);
-        CHECK(other.element_sync(0) == 0x07070707);
-        CHECK(reserved(pool) == 8);
-    }
-};
-} // namespace
-
-TEST_CASE("page_pool: a growth of many pages of which one cannot be had leaves the others where they were, open and free") {
-    auto const runs = support::fault_sweep([] { return std::make_unique<crowd>(); },
-                                           [](crowd& x) {
-                                               try {
-                                                   x.grow();
-                                               } catch (weir::out_of_memory const&) {
-                                               }
-                                           },
-                                           [](crowd& x, support::struck const& fault) { x.check(fault); },
-                                           support::faults::pairs_too);
-    CHECK(runs > 50);
 }
 
 TEST_CASE("page_pool: small vectors share a reservation, and where addresses run out, those of ended vectors are used again") {

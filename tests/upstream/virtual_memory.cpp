@@ -120,20 +120,16 @@ TEST_CASE("virtual_memory: addresses without memory get some, which moves betwee
         REQUIRE(upstream.restore(behind(first, 2 * page), page));
         check_cuda(cudaMemsetAsync(behind(first, 2 * page), 5, page, s), "cudaMemsetAsync");
         check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
-        REQUIRE(upstream.place(second, page));
-        REQUIRE(upstream.place_again(behind(first, 2 * page), page, behind(second, page)));
-        REQUIRE(upstream.open(second, 2 * page));
-        check_cuda(cudaMemsetAsync(second, 5, page, s), "cudaMemsetAsync");
-        CHECK(upstream.withdraw(behind(first, 2 * page), page));
+        REQUIRE(upstream.remap(behind(first, 2 * page), page, behind(second, page)));
         unsigned char last = 0;
         check_cuda(cudaMemcpyAsync(&last, behind(second, 2 * page - 1), 1, cudaMemcpyDefault, s), "cudaMemcpyAsync");
         check_cuda(cudaStreamSynchronize(s), "cudaStreamSynchronize");
         CHECK(last == 5);
-        CHECK_FALSE(upstream.place_again(behind(first, 2 * page), page, behind(first, page))); // nothing is there any more
+        CHECK_FALSE(upstream.remap(behind(first, 2 * page), page, second)); // nothing is there any more
         REQUIRE(upstream.restore(first, page));
-        CHECK_FALSE(upstream.place_again(first, page, behind(second, page))); // memory is there
+        CHECK_FALSE(upstream.remap(first, page, behind(second, page))); // memory is there
         CHECK(upstream.withdraw(first, page));
-        CHECK(upstream.withdraw(second, 2 * page));
+        CHECK(upstream.withdraw(behind(second, page), page));
         upstream.abandon(first, 4 * page);
         upstream.abandon(second, 2 * page);
         CHECK(upstream.take_addresses(6 * page) == first); // addresses join again

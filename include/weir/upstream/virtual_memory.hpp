@@ -104,7 +104,7 @@ public:
     /// The same right behind `end`, which must be the end of a chunk. False if the addresses there are not free, or the
     /// device has no room.
     bool extend(void* end, std::size_t bytes, std::size_t piece_bytes) {
-        base::range const place = range_at(end, bytes);
+        base::range const place{reinterpret_cast<std::size_t>(end), bytes};
         if (!extends())
             return false;
         guard const lock(state_->lock);
@@ -119,11 +119,12 @@ public:
         try {
             await_work();
             guard const lock(state_->lock);
+            base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
             state_->release_stuck();
             state_->addresses.make_room(state_->stuck.size() + 1);
-            if (!state_->map.unmap(range_at(chunk, bytes)))
+            if (!state_->map.unmap(place))
                 return false;
-            state_->addresses.give(range_at(chunk, bytes));
+            state_->addresses.give(place);
             return true;
         } catch (...) {
             return false;
@@ -135,8 +136,8 @@ public:
     /// free, or CUDA refused; the chunk is then where it was. (Its memory may be at the new addresses as well, until CUDA
     /// unmaps it there; those addresses are used for nothing else until then.)
     bool move(void* chunk, std::size_t bytes, void* to) noexcept {
-        base::range const from = range_at(chunk, bytes);
-        base::range const place = range_at(to, bytes);
+        base::range const from{reinterpret_cast<std::size_t>(chunk), bytes};
+        base::range const place{reinterpret_cast<std::size_t>(to), bytes};
         try {
             await_work();
             guard const lock(state_->lock);
@@ -156,12 +157,12 @@ public:
         }
     }
 
-    /// Takes the memory of a chunk away, or of several side by side, but keeps the addresses for 'restore' or 'abandon'. No
-    /// work may use it. False if CUDA refused; nothing has changed then.
+    /// Takes the memory of a chunk away, but keeps the chunk's addresses for 'restore' or 'abandon'. No work may use the
+    /// chunk. False if CUDA refused; nothing has changed then.
     bool withdraw(void* chunk, std::size_t bytes) noexcept {
         guard const lock(state_->lock);
         state_->release_stuck();
-        return state_->map.unmap(range_at(chunk, bytes));
+        return state_->map.unmap({reinterpret_cast<std::size_t>(chunk), bytes});
     }
     /// The same for what a 'restore' that failed may have left behind a withdrawn chunk, mostly nothing.
     bool clear(void* chunk, std::size_t bytes) noexcept { return withdraw(chunk, bytes); }
@@ -169,7 +170,7 @@ public:
     /// Puts fresh memory behind a chunk that was withdrawn. False if the device has no room. Throws std::bad_alloc;
     /// cuda_error, also if chunks come from cudaMalloc.
     bool restore(void* chunk, std::size_t bytes) {
-        base::range const place = range_at(chunk, bytes);
+        base::range const place{reinterpret_cast<std::size_t>(chunk), bytes};
         bool in_doubt = false;
         guard const lock(state_->lock);
         static_cast<void>(state_->map.unmap(place)); // an earlier call may have left memory there; mostly there is none
@@ -185,15 +186,15 @@ public:
         return reinterpret_cast<void*>(state_->take(bytes, 1).offset);
     }
 
-    /// Puts fresh memory behind addresses of 'take_addresses', or of a withdrawn chunk, which nobody may use before 'open'.
-    /// False if the device has no room. Throws cuda_error; std::bad_alloc.
-    bool place(void* to, std::size_t bytes) { return locked().map.place(range_at(to, bytes)); }
-    /// The same with the memory of `chunk`, which has it, too, until it is withdrawn. False: CUDA or the host refused.
-    bool place_again(void* chunk, std::size_t bytes, void* to) noexcept {
-        return locked().map.place_again(range_at(chunk, bytes), range_at(to, bytes));
+    /// Takes the memory of a chunk away and puts it behind `to`, addresses of 'take_addresses' or of a chunk that was
+    /// withdrawn. The chunk counts as withdrawn then. No work may use it. False if CUDA refused, or the host has no memory: the
+    /// chunk is where it was. (Its memory may be behind `to` as well; 'withdraw' it there.)
+    bool remap(void* chunk, std::size_t bytes, void* to) noexcept {
+        guard const lock(state_->lock);
+        bool in_doubt = false;
+        return state_->map.move(base::range{reinterpret_cast<std::size_t>(chunk), bytes},
+                                base::range{reinterpret_cast<std::size_t>(to), bytes}, in_doubt);
     }
-    /// Opens what was placed, chunks side by side, to all that may use it. False and throws as 'place': withdraw it then.
-    bool open(void* chunks, std::size_t bytes) { return locked().map.open_row(range_at(chunks, bytes)); }
 
     /// Gives up the addresses of a chunk that was withdrawn, or of whole pages of such a chunk. If the host has no memory to
     /// note that they are free, they are never used again.
@@ -201,7 +202,7 @@ public:
         try {
             guard const lock(state_->lock);
             state_->addresses.make_room(state_->stuck.size() + 1);
-            state_->addresses.give(range_at(pages, bytes));
+            state_->addresses.give(base::range{reinterpret_cast<std::size_t>(pages), bytes});
         } catch (...) { // the addresses stay unused: nothing is behind them, and there are many
         }
     }
@@ -232,7 +233,6 @@ public:
 
 private:
     using guard = base::lock_guard<base::mutex>;
-    static base::range range_at(void* at, std::size_t bytes) noexcept { return {reinterpret_cast<std::size_t>(at), bytes}; }
     struct locked_map {
         guard const lock;
         upstream::detail::memory_map& map;

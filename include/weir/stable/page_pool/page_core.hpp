@@ -13,11 +13,9 @@
 //
 // invariant: no page leaves its addresses before its last use is over (last_use.hpp).
 // invariant: a call that throws leaves the vector's memory as it was. Pages that it made have gone back to the device, unless
-//            CUDA refused, and those that it moved are ready again, where they were or where it moved them.
+//            CUDA refused, and those that it moved are ready again, where it moved them.
 // order:     one thread at a time for each span. Step 4 waits without the pool's lock.
-// cost:      step 1: nothing but locks. Steps 2 and 3: 35 to 50 us a page, with the pool's lock; pages that a call needs side
-//            by side are opened together (page_mapper.hpp). What a vector finds behind its addresses is taken first, so none
-//            of that moves.
+// cost:      step 1: nothing but locks. Steps 2 and 3: 35 to 50 us a page (page_mapper.hpp), with the pool's lock.
 // not for:   which bytes of a vector are in use: see mapped_bytes.
 
 #include <cstddef>
@@ -100,30 +98,32 @@ public:
         base::lock_guard<base::mutex> const lock(lock_);
         pages_.release_stuck();
         require_hope(of, before, bytes);
+        std::size_t done = before;
         try {
-            fill(of, before, bytes);
+            for (; done != bytes; done += page_bytes())
+                fill(of, of.addresses.offset + done, bytes - before);
         } catch (...) {
-            pages_.undo_begun();
-            each_page(of, before, bytes, [&](std::size_t, page_table::number at) {
-                if (at != page_table::none)
-                    pages_.undo(at);
-            });
+            while (done != before)
+                pages_.undo(of.addresses.offset + (done -= page_bytes()));
             throw;
         }
-        each_page(of, before, bytes, [&](std::size_t, page_table::number at) { table_.keep(at); });
+        while (done != before)
+            table_.keep(table_.find(of.addresses.offset + (done -= page_bytes())));
     }
 
     /// Gives back the vector's bytes from `kept` on up to `bytes`, whole pages. They are ready once `until` is over.
     void give(span const& of, std::size_t kept, std::size_t bytes, base::shared<last_use> const& until) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
         base::shared<last_use> with_graph;
-        each_page(of, kept, bytes, [&](std::size_t, page_table::number at) { table_.give_back(at, until, with_graph); });
+        while (bytes != kept)
+            table_.give_back(table_.find(of.addresses.offset + (bytes -= page_bytes())), until, with_graph);
     }
 
     /// Gives back the vector's first `bytes` bytes, whole pages that no work uses: they are ready at once, but for a graph's.
     void give_ready(span const& of, std::size_t bytes) noexcept {
         base::lock_guard<base::mutex> const lock(lock_);
-        each_page(of, 0, bytes, [&](std::size_t, page_table::number at) { table_.give_ready(at); });
+        while (bytes != 0)
+            table_.give_ready(table_.find(of.addresses.offset + (bytes -= page_bytes())));
     }
 
     /// Gives ready pages back to the device until at most `kept_bytes` bytes are held. Returns how many bytes went. Never
@@ -135,7 +135,7 @@ public:
         std::size_t const before = held_bytes();
         bool done = true;
         while (done && held_bytes() > kept_bytes && table_.ready_count() != 0)
-            done = pages_.drop_row(table_.ready(), (held_bytes() - kept_bytes + page_bytes() - 1) / page_bytes());
+            done = pages_.drop(table_.ready());
         return before - held_bytes();
     }
 
@@ -200,75 +200,38 @@ private:
         return true;
     }
 
-    // Calls visit(address, page or none) for the addresses from `before` on up to `bytes`, the last one first.
-    template <class Visit>
-    void each_page(span const& of, std::size_t before, std::size_t bytes, Visit const& visit) const {
-        for (; bytes != before; bytes -= page_bytes()) {
-            std::size_t const address = of.addresses.offset + bytes - page_bytes();
-            visit(address, table_.find(address));
-        }
-    }
-
-    // Puts a page behind each address from `before` on up to `bytes`: first those that are there, so that none of them moves.
-    void fill(span& of, std::size_t before, std::size_t bytes) {
-        each_page(of, before, bytes, [&](std::size_t, page_table::number at) {
-            if (at != page_table::none)
-                table_.own(at);
-        });
-        bool moves = true; // until CUDA refuses it
-        for (bool lacks = true; lacks;) {
-            lacks = false;
-            for (std::size_t each = before; each != bytes; each += page_bytes())
-                if (table_.find(of.addresses.offset + each) == page_table::none) {
-                    lacks = true;
-                    begin(of, of.addresses.offset + each, bytes - before, moves);
-                }
-            finish(bytes - before, moves);
-        }
-    }
-
-    // Begins to put a page behind `address`. `wanted`: how many bytes the whole call adds, for the message.
-    void begin(span& of, std::size_t address, std::size_t wanted, bool& moves) {
-        for (;;) {
+    // Puts a page behind `address`. `wanted`: how many bytes the whole call adds, for the message.
+    void fill(span& of, std::size_t address, std::size_t wanted) {
+        for (bool moves = true;;) {
+            page_table::number const here = table_.find(address);
+            if (here != page_table::none)
+                return table_.own(here);
             if (pages_.is_stuck(address))
                 refuse(wanted, "CUDA refuses to take the memory away that is behind its addresses; try again");
             pages_.make_room();
             if (table_.ready_count() == 0)
                 pages_.poll();
-            bool const may_move = moves && table_.ready_count() != 0;
-            if (may_move ? pages_.begin_move(table_.ready(), address, of)
-                         : is_within_limit(page_bytes()) && pages_.begin_make(address, of))
+            if (table_.ready_count() != 0 && moves) {
+                moves = pages_.move(table_.ready(), address, of);
+                if (moves)
+                    return;
+                continue; // is its memory here as well now?
+            }
+            if (is_within_limit(page_bytes()) && pages_.make(address, of))
                 return;
             require_mapping();
-            if (pages_.has_begun()) { // before a wait; and what moves has a mapping more until then
-                finish(wanted, moves);
-                continue;
-            }
-            if (may_move) {
-                moves = false;
-                continue;
-            }
             if (!moves && table_.ready_count() != 0 && pages_.drop(table_.ready()))
                 continue; // a process with no mapping left has none for the second place of a page that moves
             if (!wait_for_oldest())
                 refuse(wanted, moves ? why_not() : "CUDA refuses to move a page that is free; try again");
         }
     }
-    // Ends what was begun, as far as CUDA lets it; 'fill' begins anew what it did not.
-    void finish(std::size_t wanted, bool& moves) {
-        page_mapper::outcome const what = pages_.finish();
-        moves = moves && what != page_mapper::outcome::some_stayed;
-        if (what != page_mapper::outcome::no_room)
-            return;
-        require_mapping();
-        if (!(table_.ready_count() != 0 && pages_.drop(table_.ready())) && !wait_for_oldest())
-            refuse(wanted, why_not());
-    }
 
     // Refuses at once what cannot succeed, before it takes all that there is.
     void require_hope(span const& of, std::size_t before, std::size_t bytes) {
         std::size_t lacking = 0;
-        each_page(of, before, bytes, [&](std::size_t, page_table::number at) { lacking += at == page_table::none; });
+        for (std::size_t each = before; each != bytes; each += page_bytes())
+            lacking += table_.find(of.addresses.offset + each) == page_table::none;
         std::size_t const there = table_.ready_count() + table_.returned_count();
         if (lacking < 2 || lacking <= there)
             return;

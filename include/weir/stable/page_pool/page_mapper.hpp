@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #pragma once
 
-// How are pages made, moved behind other addresses, and given back to the device?
+// How is a page made, moved behind other addresses, and given back to the device?
 //
 // Each of these is a few calls of the driver, of which any may fail. Then the memory that was mapped is unmapped again. If CUDA
-// refuses even that, the addresses are noted as stuck: nothing else is put there before they can be cleared. Making and moving
-// have two halves: all pages that a vector needs are put behind its addresses first ('begin_...'), and opened to the devices
-// together then ('finish'), so that pages side by side cost one call for that. A span whose vector has ended stays here while
-// pages are behind its addresses. It goes to the next vector of the same size, pages and all, or its addresses become free when
-// its last page has left.
+// refuses even that, the addresses are noted as stuck: nothing else is put there before they can be cleared. A span whose
+// vector has ended stays here while pages are behind its addresses. It goes to the next vector of the same size, pages and all,
+// or its addresses become free when its last page has left.
 //
-// invariant: what fails changes no page: a page leaves its addresses only when the new ones are open. An address that is stuck
-//            has no page of the table's.
+// invariant: what fails changes no page. An address that is stuck has no page of the table's.
 // order:     one thread at a time, except for 'memory', whose members any thread may call.
-// cost:      a page: cuMemCreate, or two calls that name its memory anew; cuMemMap, and cuMemRelease. Each row of pages side by
-//            side: one cuMemSetAccess where it comes, and one cuMemUnmap where it was. A walk over the ended spans for each
-//            vector that begins.
+// cost:      35 to 50 us a page; a walk over the ended spans for each vector that begins.
 // not for:   choosing which of these to do: see page_core.
 
 #include <cstddef>
@@ -59,101 +54,46 @@ public:
         table_.poll();
     }
 
-    /// Makes room, so that the next 'begin_...' and what it leaves behind never allocate. Throws std::bad_alloc.
+    /// Makes room, so that 'move', 'make' and what they leave behind never allocate. Throws std::bad_alloc.
     void make_room() {
         table_.make_room();
-        begun_.reserve_more(1);
-        stuck_.reserve_more(begun_.size() + 1);
+        stuck_.reserve_more(1);
     }
 
-    /// Maps a ready page behind `address` of `to`, too, which owns it after 'finish'. False if CUDA refused, or the host has no
-    /// memory.
-    bool begin_move(page_table::number ready, std::size_t address, span& to) noexcept {
-        if (!memory_.place_again(pointer(table_.address_of(ready)), page_bytes_, pointer(address)))
+    /// Maps a ready page behind `address` of `to`, which owns it then. False if CUDA refused, or the host has no memory.
+    bool move(page_table::number ready, std::size_t address, span& to) noexcept {
+        span& home = table_.home_of(ready);
+        if (!memory_.remap(pointer(table_.address_of(ready)), page_bytes_, pointer(address))) {
+            clear(address);
             return false;
-        table_.own(ready); // so that nobody else gets it
-        begun_.push_back(change{ready, address, &to});
+        }
+        table_.move(ready, address, to);
+        forget_if_empty(home);
         return true;
     }
-    /// Makes a page behind `address` of `to`, which may use it after 'finish'. False if the device has no room. Throws
-    /// cuda_error, std::bad_alloc.
-    bool begin_make(std::size_t address, span& to) {
-        if (!memory_.place(pointer(address), page_bytes_))
-            return false;
-        table_.add(address, to);
-        begun_.push_back(change{table_.find(address), address, nullptr});
-        return true;
-    }
-    bool has_begun() const noexcept { return !begun_.empty(); }
 
-    /// What came of 'finish'.
-    enum class outcome : unsigned char {
-        done,
-        some_stayed, ///< CUDA refused to take some of the pages away from where they were; these are ready there
-        no_room      ///< the device refused to open the pages: all was undone
-    };
-    /// Opens what was begun, pages side by side by one call, and takes those that move away from where they were. Throws
-    /// cuda_error; all that was begun is undone then.
-    outcome finish() {
+    /// Makes a page behind `address` of `to`, which owns it. False if the device has no room. Throws cuda_error,
+    /// std::bad_alloc.
+    bool make(std::size_t address, span& to) {
         try {
-            for (std::size_t i = 0, end = 0; i != begun_.size(); i = end) {
-                end = end_of_row(i);
-                if (!memory_.open(pointer(begun_[i].address), (end - i) * page_bytes_))
-                    return undo_begun(), outcome::no_room;
-            }
+            if (memory_.restore(pointer(address), page_bytes_))
+                return table_.add(address, to), true;
         } catch (...) {
-            undo_begun();
+            clear(address);
             throw;
         }
-        outcome what = outcome::done;
-        for (std::size_t i = 0, end = 0; i != begun_.size(); i = end)
-            if (!leave_row(i, end = end_of_old_row(i)))
-                what = outcome::some_stayed;
-        begun_.clear();
-        return what;
-    }
-    /// Unmaps what was begun. The pages that were to move are ready where they were.
-    void undo_begun() noexcept {
-        for (std::size_t i = 0, end = 0; i != begun_.size(); i = end) {
-            end = end_of_row(i);
-            bool const gone = memory_.withdraw(pointer(begun_[i].address), (end - i) * page_bytes_);
-            for (std::size_t each = i; each != end; ++each) {
-                if (!gone)
-                    clear(begun_[each].address);
-                if (begun_[each].to)
-                    static_cast<void>(table_.disown(begun_[each].page));
-                else
-                    table_.remove(begun_[each].page);
-            }
-        }
-        begun_.clear();
+        clear(address);
+        return false;
     }
 
-    /// The owner does not keep a page after all. If it was made for that, it goes back to the device, unless CUDA refuses.
-    void undo(page_table::number at) noexcept {
+    /// The owner does not keep the page behind `address` after all. If it was made for that, it goes back to the device, unless
+    /// CUDA refuses.
+    void undo(std::size_t address) noexcept {
+        page_table::number const at = table_.find(address);
         if (table_.disown(at))
             static_cast<void>(drop(at));
     }
 
-    /// Gives a ready page back to the device, with those beside it of the same span that are ready, too: `most` in all. False
-    /// if CUDA refused.
-    bool drop_row(page_table::number ready, std::size_t most) noexcept {
-        span& home = table_.home_of(ready);
-        std::size_t begin = table_.address_of(ready), end = begin + page_bytes_;
-        auto const takes = [&](std::size_t beside) {
-            return end - begin < most * page_bytes_ && table_.is_ready(table_.find(beside), home);
-        };
-        while (takes(begin - page_bytes_))
-            begin -= page_bytes_;
-        while (takes(end))
-            end += page_bytes_;
-        if (!memory_.withdraw(pointer(begin), end - begin))
-            return end - begin != page_bytes_ && drop(ready);
-        for (; begin != end; begin += page_bytes_)
-            table_.remove(table_.find(begin));
-        forget_if_empty(home);
-        return true;
-    }
     /// Gives a ready page back to the device. False if CUDA refused.
     bool drop(page_table::number ready) noexcept {
         span& home = table_.home_of(ready);
@@ -205,57 +145,7 @@ public:
     }
 
 private:
-    struct change {
-        page_table::number page;
-        std::size_t address; // where it comes
-        span* to;            // of that address; null: the page is made, and is there for the table
-    };
-
     static void* pointer(std::size_t address) noexcept { return reinterpret_cast<void*>(address); }
-
-    // Where the row of begun pages ends that starts with number `from` and comes side by side.
-    std::size_t end_of_row(std::size_t from) const noexcept {
-        std::size_t end = from + 1;
-        while (end != begun_.size() && begun_[end].address == begun_[end - 1].address + page_bytes_)
-            ++end;
-        return end;
-    }
-    // The same for pages that move and are side by side where they are, in either direction; one that was made is alone.
-    std::size_t end_of_old_row(std::size_t from) noexcept {
-        std::size_t end = from + 1;
-        if (end == begun_.size() || !begun_[from].to)
-            return end;
-        std::size_t const up = old_address(end) - old_address(from); // may be negative
-        if (up != page_bytes_ && up + page_bytes_ != 0)
-            return end;
-        while (end != begun_.size() && begun_[end].to && old_address(end) - old_address(end - 1) == up &&
-               &table_.home_of(begun_[end].page) == &table_.home_of(begun_[from].page))
-            ++end;
-        return end;
-    }
-    std::size_t old_address(std::size_t at) const noexcept { return table_.address_of(begun_[at].page); }
-
-    // Takes such a row away from where it was. What CUDA refuses to take away stays there, and is ready. Whether all are away.
-    bool leave_row(std::size_t from, std::size_t end) noexcept {
-        if (!begun_[from].to)
-            return true;
-        std::size_t const first = old_address(from), last = old_address(end - 1);
-        bool const gone = memory_.withdraw(pointer(first < last ? first : last), (end - from) * page_bytes_);
-        bool all = true;
-        for (; from != end; ++from) {
-            change const& each = begun_[from];
-            span& home = table_.home_of(each.page);
-            if (gone || (first != last && memory_.withdraw(pointer(old_address(from)), page_bytes_))) {
-                table_.move(each.page, each.address, *each.to);
-                forget_if_empty(home);
-            } else {
-                clear(each.address);
-                static_cast<void>(table_.disown(each.page));
-                all = false;
-            }
-        }
-        return all;
-    }
 
     // After a failure there may still be memory behind `address`.
     void clear(std::size_t address) noexcept {
@@ -301,8 +191,7 @@ private:
         for (std::size_t i = ended_.size(); i-- > 0;) {
             base::shared<span> const each = ended_[i];
             std::size_t at = each->addresses.offset;
-            while (each->returned == 0 && each->pages != 0 &&
-                   (table_.find(at) == page_table::none || drop_row(table_.find(at), each->pages)))
+            while (each->returned == 0 && each->pages != 0 && (table_.find(at) == page_table::none || drop(table_.find(at))))
                 at += page_bytes_;
         }
         return ended_.size() != before;
@@ -311,7 +200,6 @@ private:
     upstream::virtual_memory<> memory_;
     std::size_t page_bytes_;
     page_table table_;
-    base::growing_array<change> begun_;      // in the order of their addresses
     base::growing_array<std::size_t> stuck_; // addresses of pages; mapped only because CUDA refused to unmap them
     base::growing_array<base::shared<span>> ended_; // in which pages are
 };

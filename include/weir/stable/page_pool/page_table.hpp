@@ -130,10 +130,6 @@ public:
         make_ready(at);
     }
 
-    /// Whether there is such a page, ready, behind addresses of `home`.
-    bool is_ready(number at, span const& home) const noexcept {
-        return at != none && pages_[at].in == &ready_ && pages_[at].home == &home;
-    }
     /// A ready page, if possible one of a span that has ended; none if there is none.
     number ready() const noexcept { return ready_.first; }
     /// The record of the returned page that has waited longest and can be waited for; none if there is none.

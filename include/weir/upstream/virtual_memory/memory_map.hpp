@@ -173,20 +173,34 @@ public:
     /// map memory. Throws cuda_error, std::bad_alloc. After false or an exception there is no memory behind the addresses,
     /// unless CUDA refused to unmap it: then 'stuck' is true, and 'unmap' may be tried later.
     bool map(base::range addresses, bool& stuck) {
+        unsigned long long memory = 0;
         stuck = false;
-        if (!place(addresses))
+        mapped_.reserve(mapped_.size() + 1);
+        if (is_refused(create(memory, addresses.bytes), "cuMemCreate"))
+            return false;
+        int const mapped = put(memory, addresses);
+        if (is_refused(mapped, "cuMemMap"))
             return false;
         int const opened = open(addresses);
         stuck = opened != 0 && !unmap(addresses);
-        return is_opened(opened);
+        if (is_refused(opened, "cuMemSetAccess"))
+            return false;
+        return proven_ = true;
     }
 
     /// Takes the memory away from `from`, where one 'map' or 'move' put it, and puts it behind `to`, a range of the same size
     /// with no memory behind it. False if CUDA refused, or the host has no memory; the memory is then where it was. If 'stuck'
     /// is true as well, it is also still mapped behind `to`.
     bool move(base::range from, base::range to, bool& stuck) noexcept {
+        unsigned long long memory = 0;
         stuck = false;
-        if (!place_again(from, to))
+        try {
+            mapped_.reserve(mapped_.size() + 1);
+        } catch (...) {
+            return false;
+        }
+        if (runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) != 0 ||
+            put(memory, to) != 0)
             return false;
         if (open(to) == 0 && unmap(from))
             return true;
@@ -194,38 +208,13 @@ public:
         return false;
     }
 
-    /// Puts fresh memory behind `addresses`, as one mapping that nobody may use before 'open_row'. False and throws as 'map';
-    /// there is no memory behind them then.
-    bool place(base::range addresses) {
-        unsigned long long memory = 0;
-        mapped_.reserve(mapped_.size() + 1);
-        return !is_refused(create(memory, addresses.bytes), "cuMemCreate") && !is_refused(put(memory, addresses), "cuMemMap");
-    }
-    /// The same with the memory of one mapping, `from`, which keeps it. False if CUDA refused, or the host has no memory.
-    bool place_again(base::range from, base::range to) noexcept {
-        unsigned long long memory = 0;
-        try {
-            mapped_.reserve(mapped_.size() + 1);
-        } catch (...) {
-            return false;
-        }
-        return runtime::detail::ask_driver(calls_.retain, &memory, reinterpret_cast<void*>(from.offset)) == 0 &&
-               put(memory, to) == 0;
-    }
-    /// Lets those who may use the memory use all that was placed in `addresses`, which is mapped from end to end. False if
-    /// there is no room for that; throws cuda_error. What is mapped stays so, and may be open in part: unmap it.
-    bool open_row(base::range addresses) { return is_opened(open(addresses)); }
-
-    /// Takes away the memory behind `addresses`: that of one mapping, or of several side by side. What is mapped nowhere else
-    /// is freed. False if CUDA refused.
+    /// Takes away the memory behind `addresses`, where one 'map' or 'move' put it, and thereby frees it. False if CUDA
+    /// refused.
     bool unmap(base::range addresses) noexcept {
-        if (runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) != 0)
-            return false;
-        for (std::size_t at = 0; at < addresses.bytes;) {
-            unsigned const pages = mapped_.erase(addresses.offset + at);
-            at += (pages == base::address_map::none ? 1 : pages) * page_bytes;
-        }
-        return true;
+        bool const done = runtime::detail::ask_driver(calls_.unmap, address_of(addresses), addresses.bytes) == 0;
+        if (done)
+            mapped_.erase(address_of(addresses));
+        return done;
     }
 
 private:
@@ -320,8 +309,6 @@ private:
     std::size_t open_to() const noexcept { return supported() ? readers_.size() : readers_.required(); }
 
     static unsigned long long address_of(base::range addresses) noexcept { return addresses.offset; }
-
-    bool is_opened(int answer) { return !is_refused(answer, "cuMemSetAccess") && (proven_ = true); }
 
     // True if a call found no memory or no addresses, or if it shows that the device cannot map memory at all. That is so if
     // nothing was ever mapped and CUDA says 'not supported' or 'not permitted', not about export or other devices. Throws for
