@@ -223,7 +223,7 @@ TEST_CASE("watch_board: a dump is written by the program, and says what it is") 
             board.answer(&pool);
             CHECK(contents(path) == "all is well\npool 'fake' (before): 1 B in use in 0 blocks, 1 B reserved\n");
             pool_figures endless; // somebody else wrote there
-            std::memset(&endless, 'x', sizeof endless);
+            std::memset(static_cast<void*>(&endless), 'x', sizeof endless);
             other.place->figures.write(endless);
             view.ask_dump(path);
             board.answer(&pool);
