@@ -134,11 +134,11 @@ public:
         }
         return damaged;
     }
-    /// Gives what is held to the pool, unchecked, and waits for the work up to the frees. Returns the bytes that the pool got
-    /// meanwhile, of this thread and of others. Throws cuda_error.
+    /// Gives what is held when it is called to the pool, unchecked, and waits for the work up to the frees. Returns the bytes
+    /// that the pool got meanwhile, of this thread and of others. Throws cuda_error.
     std::size_t release_held() {
-        std::size_t const before = now(given_bytes_);
-        for (; release_down_to(0); sched_yield()) {
+        std::size_t const before = now(given_bytes_), end = now(entered_);
+        for (; release_down_to(0, end); sched_yield()) {
         }
         return now(given_bytes_) - before;
     }
@@ -224,17 +224,18 @@ private:
         ++entered_;
     }
 
-    // Until no more than so many bytes are held that nobody has taken out. Whether another thread has one, or brought it back.
-    bool release_down_to(std::size_t most) {
-        for (held_block one; take(one, 0, SIZE_MAX, most); give(one))
+    // Gives blocks to the pool until no more than so many bytes are held, or none of those before number `end`. Whether one of
+    // these is still there, since another thread has taken it out, or brought it back.
+    bool release_down_to(std::size_t most, std::size_t end = SIZE_MAX) {
+        for (held_block one; take(one, 0, end, most); give(one))
             with_no_lock(one, [&] { wait_for(one); });
         base::lock_guard<base::mutex> const lock(mutex_);
-        return taken_blocks_ != 0 || held_bytes_ > most;
+        return first_ != held_.size() && held_[first_].number < end;
     }
-    // The first block from number `from` to before `end` is this thread's alone, if more than `most` bytes are held.
+    // The first block from number `from` to before `end` is this thread's alone, if more than `most` bytes are held; 0: always.
     bool take(held_block& one, std::size_t from, std::size_t end, std::size_t most) {
         base::lock_guard<base::mutex> const lock(mutex_);
-        if (held_bytes_ <= most)
+        if (first_ == held_.size() || (most != 0 && held_bytes_ <= most))
             return false;
         std::size_t const first = held_[0].number;
         std::size_t at = from > first + first_ ? from - first : first_;
@@ -245,7 +246,6 @@ private:
         one = std::move(held_[at]); // the place has its number still
         held_[at].state = held_block::is_taken;
         held_bytes_ -= one.bytes;
-        ++taken_blocks_;
         return true;
     }
     // Does what may wait with a block that was taken out. If it throws, the block is held as before.
@@ -261,14 +261,12 @@ private:
     void put_back(held_block& one) noexcept {
         base::lock_guard<base::mutex> const lock(mutex_);
         held_bytes_ += one.bytes;
-        --taken_blocks_;
         held_[one.number - held_[0].number] = std::move(one);
     }
     void give(held_block& one) noexcept {
         this->pool_.deallocate(on_host, one.p, one.bytes, one.alignment);
         base::lock_guard<base::mutex> const lock(mutex_);
         given_bytes_ += one.bytes;
-        --taken_blocks_;
         held_[one.number - held_[0].number].state = held_block::is_given;
         while (first_ != held_.size() && held_[first_].state == held_block::is_given)
             ++first_;
@@ -335,7 +333,7 @@ private:
     runtime::side_stream const own_{this->pool_.device()};
     mutable base::mutex mutex_;
     base::growing_array<held_block> held_; // those before first_ were given; the oldest first
-    std::size_t first_ = 0, held_bytes_ = 0, given_bytes_ = 0, taken_blocks_ = 0, entered_ = 0;
+    std::size_t first_ = 0, held_bytes_ = 0, given_bytes_ = 0, entered_ = 0;
     base::live_blocks<> used_elsewhere_;
 };
 
