@@ -47,7 +47,7 @@ public:
         out_.now = figures_of(now);
         if (now.failures != 0) {
             out_.untried.push_back("Nothing was tried: " + std::string(pool_.name) + " refuses " + count_text(now.failures, "allocation") +
-                                   "; see what serves the program with --fits, and give a higher --limit");
+                                   "; see what serves the program ('sh examples/run.sh replay --fits'), and give a higher limit");
             return std::move(out_);
         }
         try_recipes();

@@ -88,6 +88,8 @@ std::size_t bytes_from(std::string const& text) {
     std::size_t amount = 0;
     auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
     std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    if (unit.size() > 1 && unit.front() == ' ') // '8 GiB'
+        unit.remove_prefix(1);
     constexpr std::string_view prefixes = "KMGTkmgt";
     unsigned shift = 0;
     if (!unit.empty() && prefixes.find(unit.front()) != std::string_view::npos) {

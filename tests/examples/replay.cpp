@@ -395,9 +395,10 @@ TEST_CASE("replay: limits as people write them") {
     CHECK(replay::bytes_from("8G") == 8 * weir::GiB);
     CHECK(replay::bytes_from("8GiB") == 8 * weir::GiB);
     CHECK(replay::bytes_from("8GB") == 8 * weir::GiB);
+    CHECK(replay::bytes_from("8 GiB") == 8 * weir::GiB);
     CHECK(replay::bytes_from("1T") == 1024 * weir::GiB);
     for (char const* const bad :
-         {"", "0", "0G", "G", "-1", "8X", "8 G", "1.5G", "8GG", "8iB", "eight", "+8", " 8"}) {
+         {"", "0", "0G", "G", "-1", "8X", "8  G", "8 ", "1.5G", "8GG", "8iB", "eight", "+8", " 8"}) {
         CAPTURE(bad);
         CHECK_THROWS_AS(static_cast<void>(replay::bytes_from(bad)), replay::bad_input);
     }

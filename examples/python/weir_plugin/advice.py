@@ -49,7 +49,7 @@ class Advices(List[Advice]):
 
     def __str__(self) -> str:
         first = (f"{self.pool} holds {_mib(self.peak_bytes)} at the peak and {_mib(self.mean_bytes)} on average; each change was "
-                 f"tried, in {self.replays} replays")
+                 f"tried, in {self.replays} replay{'' if self.replays == 1 else 's'}")
         none = [] if self or not self.tried else [f"nothing that was tried saves 2 % and 1 MiB: {', '.join(self.tried)}"]
         return "\n  ".join([first, *map(str, self), *none, *self.untried])
 

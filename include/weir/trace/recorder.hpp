@@ -11,7 +11,7 @@
 // invariant: a recorder never fails a call of the pool. What finds no room is lost and counted.
 // order:     by time (trace/clock.hpp). The free of a block is written before the pool sees it, an allocation after the pool
 //            handed the block out. So the events of one address are in their order, whichever threads caused them.
-// cost:      on: 25 to 65 ns a call, by the host. 52 bytes of host memory for each event of the ring, from the first 'start' on.
+// cost:      on: 25 to 65 ns a call, by the host. 52 bytes of host memory an event of the ring, from the first 'start' on.
 // not for:   what the device does, and when. A pool that takes its memory from the blocks of another one: give it a recorder of
 //            its own, since both count the same bytes, and a reader takes blocks at one address for one.
 
