@@ -78,7 +78,7 @@ TEST_CASE("weir_top: a name is cut between characters, and what is no UTF-8 is n
     for (int i = 0; i < 10; ++i)
         std::strcat(one.figures.name, "\xe2\x96\x88"); // three bytes
     std::strcat(one.figures.name, "\xf0\x9f\x98\x80\xff");
-    one.figures.device = pool_figures::unknown;
+    one.figures.device = weir::trace::pool_figures::unknown;
     rows.add({one});
     std::string blocks;
     for (int i = 0; i < 10; ++i)
